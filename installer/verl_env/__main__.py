@@ -1,0 +1,3 @@
+from verl_env.cli import main
+
+raise SystemExit(main())

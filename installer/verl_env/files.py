@@ -1,0 +1,42 @@
+"""Writing so that a reader sees the old file or the new one, and never half of either."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write to a temporary sibling, flush it to disk, and rename it over `path` (rename(2) is atomic)."""
+    data = content.encode() if isinstance(content, str) else content
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(name, (path.stat().st_mode & 0o7777) if path.exists() else 0o666 & ~_umask())
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+
+
+def link_atomically(link: Path, target: str) -> None:
+    """Point the symbolic link at `target` by one rename, whether or not it exists."""
+    temporary = link.with_name(f".{link.name}.{os.getpid()}.tmp")
+    with contextlib.suppress(FileNotFoundError):
+        temporary.unlink()
+    temporary.symlink_to(target)
+    os.replace(temporary, link)
+
+
+def _umask() -> int:
+    """Read the process's umask; there is no way to read it without setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,142 @@
+"""The only door to subprocesses: a clean environment, a time limit, and the whole group ended with it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+# What a caller's shell may hold that would change what a child Python, pip or uv does.
+_LEAKY = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "CONDA_PREFIX", "__PYVENV_LAUNCHER__")
+_LEAKY_PREFIXES = ("PIP_", "UV_")
+
+verbose = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """One finished child: `returncode` is negative for a signal, `timed_out` when the limit ended it."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+    seconds: float
+    timed_out: bool = False
+
+    def tail(self, lines: int = 12) -> tuple[str, ...]:
+        """Return the last lines of what it said, stderr before stdout."""
+        said = (self.stderr.strip() or self.stdout.strip()).splitlines()
+        return tuple(said[-lines:])
+
+
+def clean_environ(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return this process's variables less those that leak into Python, pip and uv, plus `extra`."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _LEAKY and not name.startswith(_LEAKY_PREFIXES)
+    }
+    return kept | dict(extra or {})
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout: float | None = None,
+    stdin: str | None = None,
+    show_stderr: bool = False,
+    merge_into: Path | None = None,
+) -> Completed:
+    """Run one program to its end; never through a shell.
+
+    `env` is the child's whole environment (default: `clean_environ()`). `timeout` is in seconds; when it ends,
+    the child's process group is killed, so that no grandchild stays. With `show_stderr` the child's stderr goes
+    to ours as it comes (uv draws its own progress there); with `merge_into` both streams go to that file.
+    Raises OSError when the program cannot be started.
+    """
+    words = [os.fspath(word) for word in argv]
+    if verbose:
+        print(f"+ {shlex.join(words)}", file=sys.stderr)
+    started = time.monotonic()
+    sink = open(merge_into, "wb") if merge_into else None  # noqa: SIM115, PTH123 - closed below, with the child
+    try:
+        child = subprocess.Popen(
+            words,
+            env=dict(env) if env is not None else clean_environ(),
+            cwd=cwd,
+            stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+            stdout=sink or subprocess.PIPE,
+            stderr=subprocess.STDOUT if sink else (None if show_stderr else subprocess.PIPE),
+            start_new_session=True,
+        )
+        with _forward_interrupt(child):
+            out, err, timed_out = _wait(child, stdin, timeout)
+    finally:
+        if sink:
+            sink.close()
+    return Completed(
+        argv=tuple(words),
+        returncode=child.returncode,
+        stdout=(out or b"").decode(errors="replace"),
+        stderr=(err or b"").decode(errors="replace"),
+        seconds=time.monotonic() - started,
+        timed_out=timed_out,
+    )
+
+
+def _wait(
+    child: subprocess.Popen[bytes], stdin: str | None, timeout: float | None
+) -> tuple[bytes | None, bytes | None, bool]:
+    """Feed and drain the child; kill its group when the limit ends or we are interrupted."""
+    try:
+        out, err = child.communicate(stdin.encode() if stdin is not None else None, timeout)
+    except subprocess.TimeoutExpired:
+        _end_group(child)
+        out, err = child.communicate()
+        return out, err, True
+    except BaseException:
+        _end_group(child)
+        child.wait()
+        raise
+    return out, err, False
+
+
+def _end_group(child: subprocess.Popen[bytes]) -> None:
+    """Kill the child's own process group; it began one with its session, so nobody else is in it."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+class _forward_interrupt:  # noqa: N801 - reads as a verb where it is used
+    """While the child runs, a SIGTERM to us ends its group too; SIGINT already raises KeyboardInterrupt."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self._child = child
+        self._before: object = None
+        self._active = threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> None:
+        if self._active:
+            self._before = signal.signal(signal.SIGTERM, self._stop)
+
+    def __exit__(self, *_: object) -> None:
+        if self._active:
+            signal.signal(signal.SIGTERM, self._before)  # type: ignore[arg-type]
+
+    def _stop(self, _signal: int, _frame: object) -> None:
+        raise KeyboardInterrupt
