@@ -7,7 +7,6 @@ source writes them; only packaging compares them.
 from __future__ import annotations
 
 import functools
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +14,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from verl_env.errors import MatrixError
+from verl_env.matrix.gpu_names import GpuFacts, gpu_by_name
 from verl_env.records import RecordError, from_plain
 
 if TYPE_CHECKING:
@@ -53,14 +53,12 @@ class ToolkitFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuFacts:
-    """A GPU by name. `datacenter` is true where NVIDIA supports forward compatibility for its kind."""
+class LibraryFacts:
+    """The device code of one shared library of a wheel: every architecture that has any."""
 
-    name: str
-    compute_capability: str
-    datacenter: bool
-    source: str
-    aliases: tuple[str, ...] = ()
+    file: str
+    architectures: tuple[str, ...]
+    ptx: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +69,10 @@ class BuildFacts:
     mirrors.toml that serve it; `default` among them makes it what a version without a local label means.
     `cpu` is true for a build without CUDA. `architectures` are binaries: `"9.0"` runs on its major from that
     minor on, `"9.0a"` on 9.0 only, `"10.0f"` within its family. `ptx` is code that a driver can compile for
-    newer GPUs. `torch` is the torch release it was built against. `read` is `wheel` when the wheel that
-    `source` names was opened for it, `table` when a document says so.
+    newer GPUs. Both speak of the main library, where at least half of the kernels have them; `libraries` has
+    the others. `torch` is the torch release it was built against, `tag` the platform tag, `glibc` the newest
+    symbol version that its libraries ask for. `read` is `wheel` when the wheel that `source` names was opened
+    for it, `table` when a document says so.
     """
 
     package: str
@@ -89,6 +89,8 @@ class BuildFacts:
     python: tuple[str, ...] | None = None
     torch: str | None = None
     tag: str | None = None
+    glibc: str | None = None
+    libraries: tuple[LibraryFacts, ...] = ()
     note: str | None = None
 
 
@@ -185,32 +187,6 @@ def _compiles(ptx: str, device: str) -> bool:
     if ptx[-1] in "af":
         return _runs(ptx, device)
     return _version(ptx) <= _version(device)
-
-
-# What NVML, schedulers and people add to a GPU's name without making it another GPU.
-_NOISE = re.compile(
-    r"nvidia|tesla|geforce|grid|gpu|graphics|generation|edition|active|laptop|mobile|max|q|super|mega"
-    r"|workstation|server|sxm\d?|pcie?|pg\d+|nvl\d*|oam|hbm\d?e?|\d+gi?b?|\d+[abcq]"
-)
-
-
-def gpu_by_name(name: str, gpus: tuple[GpuFacts, ...]) -> GpuFacts | None:
-    """Match a name as a whole, less what is noise: `A100-SXM4-80GB` is an A100, `RTX 3090 Ti` no RTX 3090."""
-    return _names(gpus).get(_plain_name(name))
-
-
-@functools.lru_cache(maxsize=8)
-def _names(gpus: tuple[GpuFacts, ...]) -> dict[str, GpuFacts]:
-    """Return every name and alias in its plain form."""
-    return {_plain_name(text): gpu for gpu in gpus for text in (gpu.name, *gpu.aliases)}
-
-
-def _plain_name(name: str) -> str:
-    """Lowercase, cut a MIG profile, drop noise words and separators."""
-    text = re.split(r"[\s_-]mig[\s_-]", name.lower())[0]
-    words = [word for word in re.split(r"[^a-z0-9.]+", text) if word]
-    kept = [word for word in words if not _NOISE.fullmatch(word)]
-    return re.sub(r"(?<=\d)(sxm\d?|pcie|nvl)$", "", "".join(kept))
 
 
 def parse_facts(

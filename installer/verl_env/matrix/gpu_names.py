@@ -1,0 +1,44 @@
+"""GPUs by name: what NVML, schedulers, clouds and people call them. Pure."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFacts:
+    """A GPU by name. `datacenter` is true where NVIDIA supports forward compatibility for its kind."""
+
+    name: str
+    compute_capability: str
+    datacenter: bool
+    source: str
+    aliases: tuple[str, ...] = ()
+
+
+# What NVML, schedulers and people add to a GPU's name without making it another GPU.
+_NOISE = re.compile(
+    r"nvidia|tesla|geforce|grid|gpu|graphics|generation|edition|active|laptop|mobile|max|q|super|mega"
+    r"|workstation|server|sxm\d?|pcie?|pg\d+|nvl\d*|oam|hbm\d?e?|\d+gi?b?|\d+[abcq]"
+)
+
+
+def gpu_by_name(name: str, gpus: tuple[GpuFacts, ...]) -> GpuFacts | None:
+    """Match a name as a whole, less what is noise: `A100-SXM4-80GB` is an A100, `RTX 3090 Ti` no RTX 3090."""
+    return _names(gpus).get(_plain_name(name))
+
+
+@functools.lru_cache(maxsize=8)
+def _names(gpus: tuple[GpuFacts, ...]) -> dict[str, GpuFacts]:
+    """Return every name and alias in its plain form."""
+    return {_plain_name(text): gpu for gpu in gpus for text in (gpu.name, *gpu.aliases)}
+
+
+def _plain_name(name: str) -> str:
+    """Lowercase, cut a MIG profile, drop noise words and separators."""
+    text = re.split(r"[\s_-]mig[\s_-]", name.lower())[0]
+    words = [word for word in re.split(r"[^a-z0-9.]+", text) if word]
+    kept = [word for word in words if not _NOISE.fullmatch(word)]
+    return re.sub(r"(?<=\d)(sxm\d?|pcie|nvl)$", "", "".join(kept))

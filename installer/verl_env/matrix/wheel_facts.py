@@ -1,0 +1,246 @@
+"""For maintainers: what torch.toml says of a wheel, read from it.
+
+Run `python -m verl_env.matrix.wheel_facts WHEEL…`. The CUDA major comes from the linked libcudart, its minor
+from torch's own version.py or from the device code (asks cuobjdump, which must be on PATH for that), the
+architectures from the headers of the device code, the glibc floor from the symbol versions that the libraries
+ask for. Needs pyelftools.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import mmap
+import re
+import shutil
+import struct
+import tempfile
+import zipfile
+from collections import Counter
+from dataclasses import dataclass, fields
+from email.parser import HeaderParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
+
+from verl_env import process
+from verl_env.matrix.facts import BuildFacts, LibraryFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+# A fat binary: header (magic, version, header size, payload size), then entries (kind, version, header size,
+# payload size, … arch at 28, flags at 40). cuobjdump 13.5 agrees on torch 2.11.0 and vLLM 0.24.0, except that
+# it does not show the `f`.
+FATBIN = struct.Struct("<IHHQ")
+ENTRY = struct.Struct("<HHIQ12xI8xQ")
+MAGIC = 0xBA55ED50
+PTX, BINARY = 1, 2
+SPECIFIC = ((0x100000, "a"), (0x200000, "f"))
+
+PYTHONS = tuple(f"3.{minor}" for minor in range(9, 16))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Library:
+    """One shared library of a wheel, and how many pieces of device code it has for each architecture."""
+
+    file: str
+    needed: tuple[str, ...]
+    glibc: Version
+    binaries: Counter[str]
+    ptx: Counter[str]
+
+
+def device_code(data: bytes | mmap.mmap) -> Iterator[tuple[int, str]]:
+    """Yield (kind, architecture) for each piece of device code in an .nv_fatbin section."""
+    at = 0
+    while at + FATBIN.size <= len(data):
+        magic, _, header, payload = FATBIN.unpack_from(data, at)
+        if magic != MAGIC:
+            at += 8
+            continue
+        entry, end = at + header, at + header + payload
+        while entry + ENTRY.size <= end:
+            kind, _, size, length, arch, flags = ENTRY.unpack_from(data, entry)
+            suffix = "".join(letter for bit, letter in SPECIFIC if flags & bit)
+            yield kind, f"{arch // 10}.{arch % 10}{suffix}"
+            entry += size + length
+        at = -(-end // 8) * 8
+
+
+def throughout(counts: Counter[str], most: int) -> tuple[str, ...]:
+    """Return the architectures that at least half as many pieces exist for as for the most frequent one.
+
+    torch 2.11 has 444 pieces for sm_80 and one, a special kernel, for sm_89: it is not built for sm_89.
+    """
+    plain = {arch: count for arch, count in counts.items() if arch[-1] not in "af"}
+    return in_order(arch for arch, count in plain.items() if count * 2 >= most)
+
+
+def in_order(architectures: Iterator[str] | Counter[str]) -> tuple[str, ...]:
+    """Sort `10.0` behind `9.0a`."""
+    return tuple(sorted(architectures, key=lambda arch: (Version(arch.rstrip("af")), arch)))
+
+
+def read_library(path: Path, file: str) -> Library:
+    """Read one ELF file; device code that awaits another link (`__nv_relfatbin`) cannot run and is left out."""
+    from elftools.elf.elffile import ELFFile
+
+    binaries: Counter[str] = Counter()
+    ptx: Counter[str] = Counter()
+    needed: list[str] = []
+    glibc = Version("0")
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        for section in ELFFile(stream).iter_sections():
+            if section.name == ".nv_fatbin" and section["sh_type"] != "SHT_NOBITS":
+                start = section["sh_offset"]
+                for kind, arch in device_code(data[start : start + section["sh_size"]]):
+                    (binaries if kind == BINARY else ptx)[arch] += 1
+            elif section.name == ".dynamic":
+                needed = [tag.needed for tag in cast(Any, section).iter_tags("DT_NEEDED")]
+            elif section.name == ".gnu.version_r":
+                names = [aux.name for _, found in cast(Any, section).iter_versions() for aux in found]
+                asked = [name[6:] for name in names if re.fullmatch(r"GLIBC_\d[\d.]*", name)]
+                glibc = max([glibc, *map(Version, asked)])
+    return Library(file=file, needed=tuple(needed), glibc=glibc, binaries=binaries, ptx=ptx)
+
+
+def read_wheel(wheel: Path) -> BuildFacts:
+    """Open a wheel and return what torch.toml says of it."""
+    name, version, _, tags = parse_wheel_filename(wheel.name)
+    with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory(dir=wheel.parent) as folder:
+        libraries, toolkit = read_libraries(archive, Path(folder))
+        inside = torch_version(archive)
+        (entry,) = (it for it in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", it))
+        metadata = HeaderParser().parsestr(archive.read(entry).decode())
+    platforms = sorted({tag.platform for tag in tags})
+    coded = [it for it in libraries if it.binaries or it.ptx]
+    main = max(coded, key=lambda it: (len(it.binaries), it.binaries.total()), default=None)
+    counts = main.binaries if main else Counter[str]()
+    most = max((count for arch, count in counts.items() if arch[-1] not in "af"), default=0)
+    runtimes = sorted({lib for it in libraries for lib in it.needed if lib.startswith("libcudart.so")})
+    return BuildFacts(
+        package=name,
+        version=version.public,
+        machine=re.sub(r"^(manylinux[0-9]*|linux)_(\d+_\d+_)?", "", platforms[0]),
+        cuda=inside or toolkit or (runtimes[0].rpartition(".")[2] if runtimes else None),
+        cpu=not runtimes and not coded,
+        local=version.local or (f"cu{inside.replace('.', '')}" if inside else None),
+        architectures=throughout(counts, most) if main else None,
+        ptx=throughout(main.ptx, most) if main else None,
+        libraries=tuple(
+            LibraryFacts(file=it.file, architectures=in_order(it.binaries), ptx=in_order(it.ptx))
+            for it in coded
+        ),
+        python=pythons([tag.interpreter for tag in tags], metadata["Requires-Python"]),
+        torch=torch_pin(metadata.get_all("Requires-Dist") or []),
+        tag=".".join(platforms),
+        glibc=str(max((it.glibc for it in libraries), default=None) or "") or None,
+        read="wheel",
+        source=wheel.name,
+    )
+
+
+def library_facts(library: Library) -> LibraryFacts:
+    """Return what torch.toml keeps of a library."""
+    return LibraryFacts(
+        file=library.file, architectures=in_order(library.binaries), ptx=in_order(library.ptx)
+    )
+
+
+def read_libraries(archive: zipfile.ZipFile, folder: Path) -> tuple[list[Library], str | None]:
+    """Read every shared library, one on disk at a time, and the toolkit from the smallest with device code."""
+    libraries: list[Library] = []
+    toolkit = None
+    for info in sorted(archive.infolist(), key=lambda info: info.file_size):
+        if not re.search(r"\.so(\.\d+)*$", info.filename):
+            continue
+        path = folder / "library"
+        with archive.open(info) as source, path.open("wb") as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        libraries.append(read_library(path, info.filename))
+        if toolkit is None and libraries[-1].binaries:
+            toolkit = tool_version(path)
+        path.unlink()
+    return sorted(libraries, key=lambda it: it.file), toolkit
+
+
+def tool_version(path: Path) -> str | None:
+    """Ask cuobjdump for the binaries in a library, and them for their toolkit; None when they cannot say."""
+    cuobjdump = shutil.which("cuobjdump")
+    if cuobjdump is None:
+        return None
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        process.run([cuobjdump, "-xelf", "all", str(path)], cwd=Path(folder))
+        found = {toolkit_of(piece.read_bytes()) for piece in Path(folder).iterdir()} - {None}
+    return max((it for it in found if it), key=Version, default=None)
+
+
+def toolkit_of(binary: bytes) -> str | None:
+    """Return the toolkit that made a device binary: a note names it since 13.0, the ELF version before."""
+    if note := re.search(rb"Cuda compilation tools, release (\d+\.\d+)", binary):
+        return note[1].decode()
+    version: int = struct.unpack_from("<I", binary, 20)[0]
+    return f"{version // 10}.{version % 10}" if 100 <= version < 130 else None
+
+
+def torch_version(archive: zipfile.ZipFile) -> str | None:
+    """Return the CUDA that torch's own version.py names."""
+    if "torch/version.py" not in archive.namelist():
+        return None
+    found = re.search(r"^cuda\b.*= '([\d.]+)'", archive.read("torch/version.py").decode(), re.MULTILINE)
+    return found[1] if found else None
+
+
+def pythons(interpreters: Sequence[str], requires: str | None) -> tuple[str, ...]:
+    """Return the Pythons of a wheel: of its tag, or for a stable ABI those that its metadata allows."""
+    tagged = {re.sub(r"^cp3", "3.", it) for it in interpreters if re.fullmatch(r"cp3\d+", it)}
+    if tagged - {"3.8", "3.9"}:
+        return tuple(sorted(tagged, key=Version))
+    return tuple(it for it in PYTHONS if SpecifierSet(requires or "").contains(f"{it}.0"))
+
+
+def torch_pin(requires: Sequence[str]) -> str | None:
+    """Return the torch release that a wheel's metadata asks for, when it is exactly one."""
+    wishes = [Requirement(it) for it in requires]
+    pins = [wish.specifier for wish in wishes if wish.name == "torch" and "extra ==" not in str(wish.marker)]
+    found = re.fullmatch(r"==([\d.]+)", str(pins[0])) if pins else None
+    return found[1] if found else None
+
+
+def toml(build: BuildFacts) -> str:
+    """Write an entry of torch.toml; what is not known is left out, an empty list is known to be empty."""
+    lines = ["[[build]]"]
+    for key in (field.name for field in fields(build)):
+        value = getattr(build, key)
+        if key == "libraries":
+            lines += ["libraries = [", *(f"    {_inline(it)}," for it in value), "]"] if value else []
+        elif value is not None and value is not False and (value != () or key in {"architectures", "ptx"}):
+            lines.append(f"{key} = {json.dumps(value)}")
+    return "\n".join(lines)
+
+
+def _inline(library: LibraryFacts) -> str:
+    """Write a library as an inline table."""
+    ptx = f", ptx = {json.dumps(library.ptx)}" if library.ptx else ""
+    return f'{{ file = "{library.file}", architectures = {json.dumps(library.architectures)}{ptx} }}'
+
+
+def main() -> int:
+    """Print an entry for each wheel that is named."""
+    parser = argparse.ArgumentParser(
+        prog="wheel_facts", description="Read a wheel's facts, as TOML.", allow_abbrev=False
+    )
+    parser.add_argument("wheel", nargs="+", type=Path)
+    for wheel in parser.parse_args().wheel:
+        print(toml(read_wheel(wheel)) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
