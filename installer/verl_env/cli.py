@@ -1,0 +1,122 @@
+"""The front: find the command, parse its arguments, run it, print what it returned. Only `main` catches."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, NoReturn
+
+from verl_env import __version__
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from verl_env.output import Result
+
+# name -> what `verl-env --help` says of it. A command's module is imported only when it runs.
+COMMANDS = {
+    "detect": "show what this node is: driver, GPUs, glibc, Pythons, room",
+    "matrix": "list, show and explain the validated rows; keep them",
+    "lock": "write the lockfile of the row that fits",
+    "install": "build, prove and switch to an environment",
+    "smoke": "run the smoke imports of an environment again",
+    "env": "print the variables an environment needs",
+    "run": "run a program inside an environment",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return the process's exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words in (["--version"], ["-V"]):  # felt on every shell prompt that shows it: nothing else is imported
+        print(f"verl-env {__version__}")
+        return 0
+    from verl_env import output
+    from verl_env.errors import VerlEnvError
+
+    command = next((word for word in words if word in COMMANDS), "")
+    as_json = "--json" in words[: words.index("--") if "--" in words else None]
+    verbose = "-v" in words or "--verbose" in words
+    try:
+        result = _dispatch(command, words)
+    except VerlEnvError as err:
+        return _fail(command, err, as_json=as_json, verbose=verbose)
+    except KeyboardInterrupt:
+        output.note("interrupted; the environment in use is as it was")
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    if isinstance(result, int):
+        return result
+    if as_json:
+        print(output.envelope(command, result))
+    elif result.text:
+        print(result.text)
+    sys.stdout.flush()
+    return result.exit_code
+
+
+def _fail(command: str, err: Exception, *, as_json: bool, verbose: bool) -> int:
+    """Print an error in the form that was asked for, and return its exit code."""
+    from verl_env import output
+    from verl_env.errors import VerlEnvError
+
+    if not isinstance(err, VerlEnvError):  # pragma: no cover - callers pass nothing else
+        raise err
+    if as_json:
+        data = getattr(err, "data", {})
+        print(output.envelope(command, output.Result(data=data, exit_code=err.exit_code), (err,)))
+    if verbose:
+        import traceback
+
+        traceback.print_exception(err)
+    output.show_error(err)
+    return err.exit_code
+
+
+def _dispatch(command: str, words: list[str]) -> Result | int:
+    """Build the parser with the one command that is asked for, and run it."""
+    from verl_env import arguments, output, process
+
+    parser = arguments.Parser(
+        prog="verl-env",
+        description="Which verl environment works on this node, and how to get exactly that one.",
+        epilog="Exit codes, JSON and variables: README.md. Each option has a variable: --driver is VERL_ENV_DRIVER.",
+    )
+    parser.add_argument("-V", "--version", action="version", version=f"verl-env {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", required=True)
+    run = None
+    for name, summary in COMMANDS.items():
+        sub = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        if name == command:
+            module = import_module(f"verl_env.commands.{name}")
+            arguments.add_common(sub)
+            module.add_arguments(sub)
+            arguments.take_environment(sub)
+            run = module.run
+    args = parser.parse_args(words)
+    if run is None:  # argparse has already refused an unknown command
+        _unreachable()
+    process.verbose = args.verbose > 0
+    output.quiet = args.quiet
+    if args.home is not None:
+        os.environ["VERL_ENV_HOME"] = os.path.abspath(os.path.expanduser(args.home))
+    result: Result | int = run(args)
+    return result
+
+
+def _unreachable() -> NoReturn:
+    raise AssertionError("a command ran that was not parsed")
+
+
+def parser_of(command: str) -> argparse.ArgumentParser:
+    """Return one command's parser, for tests and the reference in README."""
+    from verl_env import arguments
+
+    parser = arguments.Parser(prog=f"verl-env {command}", description=COMMANDS[command])
+    arguments.add_common(parser)
+    import_module(f"verl_env.commands.{command}").add_arguments(parser)
+    return parser

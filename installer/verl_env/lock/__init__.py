@@ -1,0 +1,1 @@
+"""From pins to a PEP 751 lockfile, and back."""

@@ -1,0 +1,138 @@
+"""The only door to uv: which uv, with what settings, and what it said."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from verl_env import output, paths, process
+from verl_env.errors import InstallError, ResolveError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from verl_env.process import Completed
+
+# Settings of the user's that say how to reach an index or where to keep things, and change nothing that is installed.
+_KEPT = (
+    "UV_CACHE_DIR", "UV_CONCURRENT_DOWNLOADS", "UV_CONCURRENT_INSTALLS", "UV_HTTP_TIMEOUT", "UV_HTTP_RETRIES",
+    "UV_INSECURE_HOST", "UV_KEYRING_PROVIDER", "UV_LINK_MODE", "UV_NATIVE_TLS", "UV_SYSTEM_CERTS",
+    "UV_PYTHON_INSTALL_DIR", "UV_PYTHON_INSTALL_MIRROR", "UV_PYTHON_DOWNLOADS", "UV_OFFLINE", "UV_NO_PROGRESS",
+)  # fmt: skip
+# Where distributions keep the system's certificates; first that exists (Go's crypto/x509 looks in the same places).
+_BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+_CERTIFICATE_SETTINGS = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+
+
+def executable() -> str:
+    """Return the uv to use: VERL_ENV_UV, the one installed beside verl-env, or the one on PATH."""
+    if chosen := os.environ.get("VERL_ENV_UV"):
+        return chosen
+    beside = Path(sys.executable).with_name("uv")
+    if beside.is_file():
+        return str(beside)
+    try:
+        from uv import find_uv_bin
+
+        return os.fspath(find_uv_bin())
+    except (ImportError, FileNotFoundError):
+        pass
+    if found := shutil.which("uv"):
+        return found
+    raise InstallError("uv is not here", hint="install verl-env with install.sh, which brings it, or `pip install uv`")
+
+
+def environ(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment uv runs in: none of the ambient pip and uv settings but those in `_KEPT`."""
+    kept = {name: os.environ[name] for name in _KEPT if os.environ.get(name)}
+    settings = {"UV_NO_CONFIG": "1", "UV_CACHE_DIR": str(paths.uv_cache()), **kept, **dict(extra or {})}
+    bundle = next((os.environ[name] for name in _CERTIFICATE_SETTINGS if os.environ.get(name)), None)
+    if bundle and Path(bundle).is_file():
+        settings["SSL_CERT_FILE"] = bundle
+    elif any(Path(place).is_file() for place in _BUNDLES):
+        settings.setdefault("UV_SYSTEM_CERTS", "true")
+    return process.clean_environ(settings)
+
+
+def run(words: Sequence[str], *, show: bool = False, stdin: str | None = None, cwd: Path | None = None) -> Completed:
+    """Run uv; with `show`, its progress goes to the user's terminal as it comes."""
+    progress = () if show and sys.stderr.isatty() else ("--no-progress",)
+    color = "always" if show and output.colored(sys.stderr) else "never"
+    argv = [executable(), *words, *progress, "--color", color]
+    try:
+        return process.run(argv, env=environ(), stdin=stdin, cwd=cwd, show_stderr=show)
+    except OSError as err:
+        raise InstallError(f"uv could not be started: {err}", hint="reinstall verl-env") from err
+
+
+def compile_pylock(requirements: str, options: Sequence[str], files: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Resolve with `uv pip compile --format pylock.toml` and return the document it printed.
+
+    `files` are written to a temporary folder that uv runs in (constraints, overrides), so that `options` can
+    name them and no project's settings are found. Raises ResolveError with uv's own words.
+    """
+    with _workplace({"requirements.in": requirements, **dict(files or {})}) as folder:
+        words = ["pip", "compile", "requirements.in", "--format", "pylock.toml", "--no-header", "--quiet"]
+        done = run([*words, "--python", sys.executable, *options], cwd=folder)
+    if done.returncode != 0:
+        raise ResolveError(
+            "uv could not resolve", details=done.tail(30), hint="read uv's words above: they name the package"
+        )
+    return tomllib.loads(done.stdout)
+
+
+@contextmanager
+def _workplace(files: Mapping[str, str]) -> Iterator[Path]:
+    """Give an empty folder with these files in it, away from any project."""
+    with tempfile.TemporaryDirectory(prefix="verl-env-") as name:
+        for file, content in files.items():
+            (Path(name) / file).write_text(content, encoding="utf-8")
+        yield Path(name)
+
+
+def make_venv(folder: Path, python: str) -> None:
+    """Make an empty virtual environment; raises InstallError."""
+    done = run(["venv", "--python", python, "--no-project", "--no-python-downloads", "--quiet", str(folder)])
+    if done.returncode != 0:
+        raise InstallError(f"uv could not make `{folder}`", details=done.tail())
+
+
+def sync(
+    python: Path, requirements: str, build: str, index_options: Sequence[str], *, show: bool, compile_bytecode: bool = True
+) -> Completed:
+    """Install exactly these hashed requirements, from the cache if everything is there, else from the indexes.
+
+    The cache goes first because an index without cache headers would have everything fetched again. Bytecode is
+    compiled `checked-hash` (PEP 552): its validity does not rest on a clock.
+    """
+    files = {"requirements.txt": requirements, "build.txt": build}
+    words = ["pip", "sync", "requirements.txt", "--python", str(python), "--require-hashes", "--strict"]
+    if build:
+        words += ["--build-constraints", "build.txt", "--require-build-hashes"]
+        words += ["--preview-features", "build-dependency-hashes"]
+    with _workplace(files) as folder:
+        done = run([*words, *index_options, "--offline"], cwd=folder)
+        if done.returncode != 0:
+            done = run([*words, *index_options], cwd=folder, show=show)
+    return done
+
+
+def fetch_python(minor: str) -> Completed:
+    """Let uv bring a Python of its own into its own folder."""
+    return run(["python", "install", minor, "--no-bin"], show=True)
