@@ -138,11 +138,13 @@ class Finding:
 class Node:
     """A machine. `described` is true when it was written down by someone rather than measured here.
 
-    `nvidia_device` is true when NVIDIA hardware is in sight even if no driver answers for it.
+    `nvidia_device` is set when NVIDIA hardware is in sight even if no driver answers for it. `driver_api` is the
+    CUDA driver API version by the best source there is; `api_version` below only what programs really get.
     """
 
     described: bool = False
     driver: Driver | None = None
+    driver_api: Value | None = None
     libcuda: Libcuda | None = None
     nvml: Nvml | None = None
     gpus: tuple[Gpu, ...] = ()
