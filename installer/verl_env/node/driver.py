@@ -1,4 +1,4 @@
-"""The kernel driver as the kernel itself shows it; what a library on disk was built with says nothing about it."""
+"""The kernel driver as the kernel itself shows it; a library on disk says nothing about it."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ class Driver:
 class Libcuda:
     """The libcuda.so.1 that a program started here would load.
 
-    `compat` is true for one of a cuda-compat package (forward compatibility). `api_version` is the CUDA driver
-    API version it answers, as `"13.0"`; `works` whether cuInit returned 0; `error` is what it said otherwise.
+    `compat` is true for one of a cuda-compat package (forward compatibility). `api_version` is the CUDA
+    driver API version it answers, as `"13.0"`; `works` whether cuInit returned 0; `error` is what it said otherwise.
     """
 
     path: str
@@ -105,7 +105,7 @@ class Folder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """A thing that is there (a container runtime, a scheduler, another vendor's accelerator) and why we say so."""
+    """A thing that is there (container runtime, scheduler, other accelerator) and why we say so."""
 
     name: str
     source: str
@@ -138,8 +138,8 @@ class Finding:
 class Node:
     """A machine. `described` is true when it was written down by someone rather than measured here.
 
-    `nvidia_device` is set when NVIDIA hardware is in sight even if no driver answers for it. `driver_api` is the
-    CUDA driver API version by the best source there is; `api_version` below only what programs really get.
+    `nvidia_device` is set when NVIDIA hardware is in sight even if no driver answers for it. `driver_api` is
+    the CUDA driver API version by the best source there is; `api_version` below what programs really get.
     """
 
     described: bool = False

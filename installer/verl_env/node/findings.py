@@ -23,7 +23,7 @@ CUDA_DRIVER_MISMATCH = 803
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Everything the rules look at. `files` are the NVIDIA device files, `strays` driver libraries off the path."""
+    """Everything the rules look at; `files` are device files, `strays` driver libraries off the path."""
 
     kernel: Driver | None
     nvml: LibraryAnswer
@@ -70,38 +70,40 @@ def judge_driver(seen: Evidence) -> Iterator[Finding]:
 
 
 def _not_loaded(seen: Evidence) -> Finding | None:
-    """Hardware without a kernel driver."""
+    """Find hardware without a kernel driver."""
     if seen.device is None or seen.kernel or seen.nvml.works or seen.cuda.works or seen.wsl:
         return None
     return Finding(
         id="driver-not-loaded",
         severity="error",
         what="an NVIDIA GPU is here, and no kernel driver is loaded for it",
-        evidence=f"{seen.device.value} ({seen.device.source}); /sys/module/nvidia and /proc/driver/nvidia are not there",
+        evidence=f"{seen.device.value} ({seen.device.source}); no /sys/module/nvidia, no /proc/driver/nvidia",
         why="without the kernel driver nothing can use the GPU",
-        action="have NVIDIA's driver installed and loaded (`modprobe nvidia` by an administrator shows why it does not)",
+        action="have NVIDIA's driver installed and loaded; `sudo modprobe nvidia` says what is wrong",
     )
 
 
 def _no_device_files(seen: Evidence) -> Finding | None:
-    """A loaded driver whose device files are not visible here."""
+    """Find a loaded driver whose device files are not visible here."""
     if seen.kernel is None or seen.files or seen.nvml.works or seen.cuda.works or seen.wsl:
         return None
     action = "have an administrator run `nvidia-modprobe -c 0 -u`, which makes them"
+    where = "no /dev/nvidia0"
     if seen.container:
-        action = "start the container with its GPUs: `--gpus all` (Docker), `--nv` (Apptainer), `nvidia.com/gpu` (Kubernetes)"
+        where = f"no /dev/nvidia0 in this {seen.container.name} container"
+        action = "start it with its GPUs: Docker `--gpus all`, Apptainer `--nv`, Kubernetes `nvidia.com/gpu`"
     return Finding(
         id="gpu-not-in-container" if seen.container else "device-files-missing",
         severity="error",
         what=f"the kernel has driver {seen.kernel.version}, and no /dev/nvidia* is visible here",
-        evidence=f"{seen.kernel.source}; {f'{seen.container.name} container ' if seen.container else ''}without /dev/nvidia0",
+        evidence=f"{seen.kernel.source}; {where}",
         why="programs reach a GPU through these files alone",
         action=action,
     )
 
 
 def _mismatch(seen: Evidence) -> Finding | None:
-    """Kernel driver and user-space libraries of different versions, which is what an update leaves until reboot."""
+    """Find kernel driver and user-space libraries of different versions."""
     signs = []
     kernel = seen.kernel.version if seen.kernel else None
     if seen.nvml.code == NVML_MISMATCH:
@@ -123,7 +125,7 @@ def _mismatch(seen: Evidence) -> Finding | None:
         severity="error",
         what=f"{loaded} and the driver's libraries are of different versions",
         evidence="; ".join(signs),
-        why="the libraries refuse to talk to a kernel driver of another version; an update does this until the reboot",
+        why="the libraries refuse a kernel driver of another version; an update leaves this until the reboot",
         action="restart the container, and if that does not help have the host rebooted"
         if seen.container
         else "reboot, or have the nvidia kernel modules unloaded and loaded again",
@@ -131,7 +133,7 @@ def _mismatch(seen: Evidence) -> Finding | None:
 
 
 def _nvml_fault(seen: Evidence) -> Finding | None:
-    """NVML that hangs, crashes or does not load."""
+    """Find an NVML that hangs, crashes or does not load."""
     if not seen.nvml.fault:
         return None
     return library_fault(seen.nvml, "nvml", seen.severity)
@@ -147,7 +149,7 @@ def library_fault(answer: LibraryAnswer, name: str, severity: str) -> Finding:
     actions = {
         "hung": "look for `NVRM: Xid` in the kernel log (dmesg), and have the node rebooted",
         "crashed": "have the driver's libraries installed again, at the version of the kernel driver",
-        "unloadable": "see that the first of that name on LD_LIBRARY_PATH is the driver's own, for this architecture",
+        "unloadable": "let the first of that name on LD_LIBRARY_PATH be the driver's own",
     }
     return Finding(
         id=f"{name}-{answer.fault}",
@@ -160,7 +162,7 @@ def library_fault(answer: LibraryAnswer, name: str, severity: str) -> Finding:
 
 
 def _nvml_code(seen: Evidence) -> Finding | None:
-    """NVML that answers with an error."""
+    """Find an NVML that answers with an error."""
     code = seen.nvml.code
     smi = seen.smi.error if seen.smi and seen.smi.error else ""
     if not code or (code == NVML_DRIVER_NOT_LOADED and not seen.in_sight):
@@ -172,8 +174,8 @@ def _nvml_code(seen: Evidence) -> Finding | None:
             severity="error",
             what="this container has lost its access to the GPUs",
             evidence=evidence,
-            why="`systemctl daemon-reload` on the host rewrites the device rules of running containers (cgroup v2)",
-            action="restart the container; to keep it from coming back, name the devices (`--device /dev/nvidia0` …) or use CDI",
+            why="`systemctl daemon-reload` on the host takes devices from running containers (cgroup v2)",
+            action="restart the container; it stays away with `--device /dev/nvidia0` … or CDI",
         )
     if code == NVML_NO_PERMISSION:
         return Finding(
@@ -182,7 +184,7 @@ def _nvml_code(seen: Evidence) -> Finding | None:
             what="this user may not open the GPUs",
             evidence=f"{evidence}; {', '.join(seen.files) or 'no /dev/nvidia*'}",
             why="programs reach a GPU through /dev/nvidia*",
-            action="ask for access to /dev/nvidia* (often the group `video`), or for GPUs in the job's allocation",
+            action="ask for access to /dev/nvidia* (often the group `video`), or for GPUs in the job",
         )
     return Finding(
         id="nvml-failed",
@@ -195,11 +197,11 @@ def _nvml_code(seen: Evidence) -> Finding | None:
 
 
 def _nvml_missing(seen: Evidence) -> Finding | None:
-    """A driver without its management library."""
+    """Find a driver without its management library."""
     if seen.nvml.found or seen.kernel is None:
         return None
     stray = next((path for path in seen.strays if "libnvidia-ml" in path), None)
-    action = "have the driver's libnvidia-ml installed (nvidia-utils, or libnvidia-compute, of the driver's version)"
+    action = "have the driver's libnvidia-ml installed, of the kernel driver's version"
     if stray:
         action = f"add {stray.rpartition('/')[0]} to LD_LIBRARY_PATH"
     elif seen.container:

@@ -32,14 +32,14 @@ _BY_CODE = {
     _NOT_READY: (
         "fabric-manager",
         "the GPUs wait for NVIDIA's fabric manager",
-        "on NVSwitch systems CUDA starts only when the fabric manager, of exactly the driver's version, has set it up",
+        "with NVSwitch, CUDA starts only once the fabric manager, of exactly the driver's version, is up",
         "have `nvidia-fabricmanager` installed at the driver's version and started",
     ),
     CUDA_DRIVER_MISMATCH: (
         "compat-driver-mismatch",
         "the compat libcuda does not go with the loaded kernel driver",
         "a compat libcuda works only with the driver branches it was made for, and never with a newer one",
-        "take the compat folder off LD_LIBRARY_PATH, or use the cuda-compat package made for this driver's branch",
+        "take the compat folder off LD_LIBRARY_PATH, or use the cuda-compat package for this driver's branch",
     ),
     _COMPAT_UNSUPPORTED: (
         "compat-unsupported",
@@ -69,11 +69,13 @@ def judge_libcuda_faults(seen: Evidence, earlier: tuple[str, ...]) -> Iterator[F
 
 
 def _missing(seen: Evidence) -> Iterator[Finding]:
-    """A driver without libcuda."""
+    """Find a driver without libcuda."""
     if seen.kernel is None:
         return
     stray = next((path for path in seen.strays if "libcuda" in path), None)
-    action = "have the driver's libcuda installed (libnvidia-compute, or cuda-drivers, of the driver's version)"
+    action = (
+        "have the driver's libcuda installed (libnvidia-compute, or cuda-drivers, of the driver's version)"
+    )
     if stray:
         action = f"add {stray.rpartition('/')[0]} to LD_LIBRARY_PATH"
     elif seen.container:
@@ -89,7 +91,7 @@ def _missing(seen: Evidence) -> Iterator[Finding]:
 
 
 def _code(seen: Evidence, earlier: tuple[str, ...]) -> Iterator[Finding]:
-    """A libcuda whose cuInit failed."""
+    """Find a libcuda whose cuInit failed."""
     code = seen.cuda.code
     explained = {"driver-library-mismatch", "nvml-unknown-error", "nvml-no-permission"} & set(earlier)
     if explained and code in {_NO_DEVICE, CUDA_DRIVER_MISMATCH, _UNKNOWN}:
@@ -100,7 +102,9 @@ def _code(seen: Evidence, earlier: tuple[str, ...]) -> Iterator[Finding]:
     elif code in _BY_CODE:
         name, what, why, action = _BY_CODE[code]
         if code == _UNKNOWN:
-            evidence += "; /dev/nvidia-uvm is " + ("there" if "/dev/nvidia-uvm" in seen.files else "not there")
+            evidence += "; /dev/nvidia-uvm is " + (
+                "there" if "/dev/nvidia-uvm" in seen.files else "not there"
+            )
         yield Finding(id=name, severity=seen.severity, what=what, evidence=evidence, why=why, action=action)
     elif seen.in_sight:
         yield Finding(
@@ -114,7 +118,7 @@ def _code(seen: Evidence, earlier: tuple[str, ...]) -> Iterator[Finding]:
 
 
 def _no_device(seen: Evidence, evidence: str) -> Iterator[Finding]:
-    """No device for CUDA: hidden on purpose, broken, or there simply is none."""
+    """Find out why CUDA has no device: hidden on purpose, broken, or there simply is none."""
     hidden = seen.visible_devices is not None and not seen.visible_devices.strip().removeprefix("-1")
     if hidden and seen.in_sight:
         yield Finding(
@@ -131,7 +135,9 @@ def _no_device(seen: Evidence, evidence: str) -> Iterator[Finding]:
             severity="error",
             what="CUDA sees no device",
             evidence=evidence
-            + (f"; CUDA_VISIBLE_DEVICES=`{seen.visible_devices}`" if seen.visible_devices is not None else ""),
+            + (
+                f"; CUDA_VISIBLE_DEVICES=`{seen.visible_devices}`" if seen.visible_devices is not None else ""
+            ),
             why="every CUDA program would fall back to the CPU or stop",
             action="see that /dev/nvidia* are readable here and that `nvidia-smi` lists the GPUs",
         )

@@ -18,11 +18,28 @@ if TYPE_CHECKING:
     from verl_env.node.host import Host
 
 _NETWORK = frozenset(
-    "nfs nfs4 lustre gpfs beegfs beegfs_nodev ceph cephfs glusterfs cifs smb smb3 smbfs afs pvfs2 orangefs panfs "
-    "wekafs gfs2 ocfs2 9p virtiofs acfs daos dfs vastnfs".split()
+    [
+        *(
+            "nfs",
+            "nfs4",
+            "lustre",
+            "gpfs",
+            "beegfs",
+            "beegfs_nodev",
+            "ceph",
+            "glusterfs",
+            "cifs",
+            "smb3",
+            "smbfs",
+        ),
+        *("afs", "pvfs2", "orangefs", "panfs", "wekafs", "gfs2", "ocfs2", "9p", "virtiofs", "acfs", "daos"),
+    ]
 )
 # File systems in user space are mostly somebody's storage behind a network; these are not.
-_LOCAL_FUSE = frozenset("fuse.fuse-overlayfs fuse.mergerfs fuse.bindfs fuse.lxcfs fuse.gocryptfs fuse.ntfs-3g".split())
+_LOCAL_FUSE = frozenset(
+    f"fuse.{name}" for name in ("fuse-overlayfs", "mergerfs", "bindfs", "lxcfs", "gocryptfs", "ntfs-3g")
+)
+_POINT = 4  # proc(5): the fifth field is the mount point
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
@@ -39,8 +56,9 @@ def parse_mountinfo(text: str) -> tuple[Mount, ...]:
     mounts = []
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
-        if len(before.split(" ")) > 4 and after:
-            point = _ESCAPE.sub(lambda found: chr(int(found[1], 8)), before.split(" ")[4])
+        fields = before.split(" ")
+        if len(fields) > _POINT and after:
+            point = _ESCAPE.sub(lambda found: chr(int(found[1], 8)), fields[_POINT])
             mounts.append(Mount(point=point, kind=after.split(" ")[0]))
     return tuple(mounts)
 
@@ -62,9 +80,11 @@ def is_network(kind: str) -> bool:
 
 
 def probe_folders(host: Host, folders: Mapping[str, Path]) -> tuple[Folder, ...]:
-    """Look at each role's folder; one on a server that does not answer gets an error instead of hanging us."""
+    """Look at each role's folder; one on a server that does not answer gets an error and hangs nobody."""
     mounts = parse_mountinfo(host.read("/proc/self/mountinfo") or "")
-    started = [(role, path, Later(partial(probe_folder, role, path, mounts))) for role, path in folders.items()]
+    started = [
+        (role, path, Later(partial(probe_folder, role, path, mounts))) for role, path in folders.items()
+    ]
     return tuple(_wait(role, path, mounts, later, host.patience) for role, path, later in started)
 
 
@@ -73,13 +93,18 @@ def _wait(role: str, path: Path, mounts: tuple[Mount, ...], later: Later[Folder]
     try:
         return later.get(limit)
     except TimeoutError:
-        mount = find_mount(os.path.abspath(path), mounts)
+        mount = find_mount(str(path.absolute()), mounts)
         error = f"the file system did not answer within {limit:g} s"
     except OSError as err:
         mount, error = None, f"{err.strerror or err}"
     kind = mount.kind if mount else None
     return Folder(
-        role=role, path=str(path), source="statvfs", filesystem=kind, network=is_network(kind or ""), error=error
+        role=role,
+        path=str(path),
+        source="statvfs",
+        filesystem=kind,
+        network=is_network(kind or ""),
+        error=error,
     )
 
 
@@ -107,5 +132,7 @@ def probe_folder(role: str, path: Path, mounts: tuple[Mount, ...]) -> Folder:
 
 def nearest_existing(path: Path) -> Path:
     """Return the path itself, or the nearest one above it that is there."""
-    absolute = Path(os.path.abspath(path))
-    return next((one for one in (absolute, *absolute.parents) if os.path.lexists(one) and one.exists()), Path("/"))
+    absolute = path.absolute()
+    return next(
+        (one for one in (absolute, *absolute.parents) if os.path.lexists(one) and one.exists()), Path("/")
+    )

@@ -1,4 +1,4 @@
-"""The machine as probes see it: a root folder, variables and patience, so that tests can lay out another one."""
+"""The machine as probes see it: a root folder, variables, patience; tests lay out another one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOT_STARTED = 127
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """Where probes look. Fixed paths (`/proc`, `/usr`) lie below `root`; those named in variables are taken as is.
+    """Where probes look: fixed paths (`/proc`, `/usr`) below `root`, those named in variables as they are.
 
     `patience` is how many seconds one child process may take: a driver library can hang for good.
     """
@@ -54,7 +54,7 @@ class Host:
         return Path(found) if found else None
 
     def run(self, argv: Sequence[str | Path], *, limit: float | None = None) -> process.Completed:
-        """Run a program with this host's variables and patience; one that cannot start ends as in a shell (127)."""
+        """Run a program with this host's variables; one that cannot start ends as in a shell, with 127."""
         try:
             return process.run(argv, env=self.environ, timeout=min(limit or self.patience, self.patience))
         except OSError as err:

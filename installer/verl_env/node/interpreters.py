@@ -56,7 +56,9 @@ def judge_run(path: Path, candidates: list[Candidate], done: Completed | None) -
     kind = candidates[0].kind
     source = ", ".join(dict.fromkeys(candidate.source for candidate in candidates))
     if done is None or done.timed_out:
-        return Interpreter(path=str(path), kind=kind, source=source, error=f"no answer within {_LIMIT_SECONDS:g} s")
+        return Interpreter(
+            path=str(path), kind=kind, source=source, error=f"no answer within {_LIMIT_SECONDS:g} s"
+        )
     said = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
     if done.returncode == 0 and "version" in said and "base" not in said:
         return None
@@ -83,7 +85,9 @@ def _base_of(path: Path) -> Path:
         text = settings.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return real
-    values = {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in text.splitlines())}
+    values = {
+        name.strip(): value.strip() for name, _, value in (line.partition("=") for line in text.splitlines())
+    }
     base = Path(values.get("home", "")) / real.name
     return Path(os.path.realpath(base)) if base.is_file() else real
 

@@ -1,5 +1,6 @@
-"""Probes at the same time, each with an end: a thread that hangs in the kernel (stale NFS, a stuck driver) is left.
+"""Probes at the same time, each with an end: a thread that hangs in the kernel is left behind.
 
+Stale NFS and a stuck driver do that.
 `concurrent.futures` would not do: its threads are joined when the interpreter exits, so one that hangs would
 keep the whole program from ending.
 """
@@ -45,7 +46,9 @@ class Later(Generic[T]):
         return self._value[0]
 
 
-def map_together(call: Callable[[R], T], items: Iterable[R], *, at_once: int = 8, limit: float) -> list[T | None]:
+def map_together(
+    call: Callable[[R], T], items: Iterable[R], *, at_once: int = 8, limit: float
+) -> list[T | None]:
     """Apply `call` to all items, some at a time, and return the results in their order.
 
     None stands for an item that had no answer within `limit` seconds or raised.

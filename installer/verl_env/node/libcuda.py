@@ -6,7 +6,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verl_env.node.answers import LibraryAnswer, dotted_api, find_fault, is_absent, merge_lines, version_in_name
+from verl_env.node.answers import (
+    LibraryAnswer,
+    dotted_api,
+    find_fault,
+    is_absent,
+    merge_lines,
+    version_in_name,
+)
 from verl_env.node.facts import Gpu, Libcuda
 
 if TYPE_CHECKING:
@@ -66,7 +73,7 @@ def _gpu(values: dict[str, Any]) -> Gpu:
 
 
 def judge_libcuda(answer: LibraryAnswer, driver_version: str | None) -> Libcuda | None:
-    """Turn the answer into the fact; a compat library is known by its folder, or by another version that works.
+    """Turn the answer into the fact: a compat library has a telling folder, or another version and works.
 
     A library of another version that does not work is what an update leaves behind, not a compat library.
     """

@@ -1,6 +1,6 @@
-"""Run as a program of its own: load libcuda as any program would, and print what it says as lines of JSON.
+"""Run as a program of its own: load libcuda as any program would, print what it says as JSON lines.
 
-Each line is merged over the last, so that what came before a hang or a crash is kept. No context is made: this
+Each line is merged over the last, so what came before a hang or a crash is kept. No context is made: this
 takes no memory on a GPU.
 """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_env.node.answers import SmiAnswer
@@ -11,6 +10,7 @@ from verl_env.node.facts import Gpu
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from verl_env.node.host import Host
     from verl_env.process import Completed
@@ -27,7 +27,9 @@ FIELDS: tuple[str, ...] = (
     "pci.bus_id",
 )
 # A driver before 510 does not know compute_cap, one before 450 no MIG either.
-_OLD_FIELDS: tuple[str, ...] = tuple(field for field in FIELDS if field not in {"compute_cap", "mig.mode.current"})
+_OLD_FIELDS: tuple[str, ...] = tuple(
+    field for field in FIELDS if field not in {"compute_cap", "mig.mode.current"}
+)
 _UNKNOWN = {"", "n/a", "[n/a]", "[not supported]", "[unknown error]", "[gpu requires reset]", "err!"}
 _CUDA = re.compile(r"CUDA Version\s*:\s*(\d+\.\d+)")
 _ELSEWHERE = ("/usr/local/nvidia/bin/nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi", "/opt/bin/nvidia-smi")
@@ -41,7 +43,10 @@ def parse_gpus(text: str, fields: Sequence[str] = FIELDS) -> tuple[str | None, t
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) != len(fields):
             continue
-        said = {field: None if cell.lower() in _UNKNOWN else cell for field, cell in zip(fields, cells, strict=True)}
+        said = {
+            field: None if cell.lower() in _UNKNOWN else cell
+            for field, cell in zip(fields, cells, strict=True)
+        }
         driver = driver or said["driver_version"]
         mig = said.get("mig.mode.current")
         gpus.append(
@@ -75,7 +80,9 @@ def ask_nvidia_smi(host: Host) -> SmiAnswer | None:
     if "not a valid field" in done.stdout + done.stderr:
         done, fields = _query(host, program, _OLD_FIELDS), _OLD_FIELDS
     if done.timed_out:
-        return SmiAnswer(path=str(program), error=f"nvidia-smi did not answer within {done.seconds:.0f} s and was ended")
+        return SmiAnswer(
+            path=str(program), error=f"nvidia-smi did not answer within {done.seconds:.0f} s and was ended"
+        )
     if done.returncode != 0:
         return SmiAnswer(path=str(program), error=_words(done))
     driver, gpus = parse_gpus(done.stdout, fields)

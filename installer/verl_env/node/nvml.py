@@ -7,7 +7,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verl_env.node.answers import LibraryAnswer, dotted_api, find_fault, is_absent, merge_lines, version_in_name
+from verl_env.node.answers import (
+    LibraryAnswer,
+    dotted_api,
+    find_fault,
+    is_absent,
+    merge_lines,
+    version_in_name,
+)
 from verl_env.node.facts import Gpu
 
 if TYPE_CHECKING:
@@ -40,7 +47,9 @@ def ask_nvml(host: Host) -> LibraryAnswer:
         said=words or str(said.get("error") or ""),
         gpus=gpus,
         gpu_errors=tuple(
-            f"GPU {values['index']}: {error}" for values in said.get("gpus") or () for error in values.get("errors") or ()
+            f"GPU {values['index']}: {error}"
+            for values in said.get("gpus") or ()
+            for error in values.get("errors") or ()
         ),
     )
 

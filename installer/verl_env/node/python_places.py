@@ -15,8 +15,21 @@ if TYPE_CHECKING:
     from verl_env.node.host import Host
 
 _MINORS = range(8, 17)
-_NAMES = ("python3", *(f"python3.{minor}" for minor in _MINORS), *(f"python3.{minor}t" for minor in _MINORS if minor > 12))
-_CONDA_HOMES = ("miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba", ".conda", ".local/share/mamba")
+_FIRST_FREE_THREADED = 13
+_NAMES = (
+    "python3",
+    *(f"python3.{minor}" for minor in _MINORS),
+    *(f"python3.{minor}t" for minor in _MINORS if minor >= _FIRST_FREE_THREADED),
+)
+_CONDA_HOMES = (
+    "miniconda3",
+    "anaconda3",
+    "miniforge3",
+    "mambaforge",
+    "micromamba",
+    ".conda",
+    ".local/share/mamba",
+)
 _CONDA_ROOTS = ("/opt/conda", "/opt/miniconda3", "/opt/miniforge3", "/opt/anaconda3")
 _PYENV_ROOTS = ("/opt/pyenv", "/usr/local/pyenv")
 _SYSTEM = ("/usr/bin", "/usr/local/bin")
@@ -59,7 +72,9 @@ def _pyenv(host: Host) -> Iterator[Candidate]:
 def _conda(host: Host) -> Iterator[Candidate]:
     """Yield those of conda's environments, its own list of them included."""
     roots = [host.home / name for name in _CONDA_HOMES] + [host.path(name) for name in _CONDA_ROOTS]
-    prefixes = [Path(value) for name in ("CONDA_PREFIX", "MAMBA_ROOT_PREFIX") if (value := host.environ.get(name))]
+    prefixes = [
+        Path(value) for name in ("CONDA_PREFIX", "MAMBA_ROOT_PREFIX") if (value := host.environ.get(name))
+    ]
     for root in (*roots, *prefixes):
         prefixes = [*prefixes, root, *list_matching(root / "envs", "*")]
     try:
@@ -72,7 +87,7 @@ def _conda(host: Host) -> Iterator[Candidate]:
 
 
 def _system(host: Host) -> Iterator[Candidate]:
-    """Yield the distribution's (deadsnakes installs there too) and those of hand-made and manylinux installations."""
+    """Yield the distribution's (deadsnakes installs there too), hand-made ones and manylinux images'."""
     for folder in _SYSTEM:
         for name in _NAMES:
             path = host.path(folder) / name
@@ -84,7 +99,7 @@ def _system(host: Host) -> Iterator[Candidate]:
 def _on_path(host: Host) -> Iterator[Candidate]:
     """Yield those along PATH."""
     for folder in dict.fromkeys(host.environ.get("PATH", os.defpath).split(os.pathsep)):
-        if os.path.isabs(folder):
+        if Path(folder).is_absolute():
             for name in _NAMES:
                 yield Candidate(path=Path(folder) / name, kind="path", source="PATH")
 

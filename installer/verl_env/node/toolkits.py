@@ -53,7 +53,11 @@ def read_toolkit(host: Host, path: Path, source: str) -> Toolkit:
     done = host.run([nvcc, "--version"])
     version = parse_nvcc_version(done.stdout)
     if version is None:
-        said = f"no answer within {host.patience:g} s" if done.timed_out else " ".join(done.tail(1)) or "no version"
+        said = (
+            f"no answer within {host.patience:g} s"
+            if done.timed_out
+            else " ".join(done.tail(1)) or "no version"
+        )
         return Toolkit(path=str(path), source=source, error=f"nvcc: {said}")
     return Toolkit(path=str(path), source=source, version=version)
 
@@ -65,9 +69,8 @@ def _candidates(host: Host) -> list[tuple[Path, str]]:
     if nvcc:
         found.append((_root_of(host, nvcc), f"nvcc on PATH ({nvcc})"))
     for folder, pattern in _FOLDERS:
-        for path in host.glob(folder, pattern):
-            if path.is_dir() and _looks_like_toolkit(path):
-                found.append((path, str(path)))
+        seen = host.glob(folder, pattern)
+        found += [(path, str(path)) for path in seen if path.is_dir() and _looks_like_toolkit(path)]
     prefix = host.environ.get("CONDA_PREFIX")
     if prefix and (Path(prefix) / "bin" / "nvcc").is_file():
         found.append((Path(prefix), "CONDA_PREFIX"))
@@ -76,7 +79,9 @@ def _candidates(host: Host) -> list[tuple[Path, str]]:
 
 def _looks_like_toolkit(path: Path) -> bool:
     """Tell a toolkit from a folder that only shares its name (samples, a keyring, an empty remainder)."""
-    return any((path / name).exists() for name in ("bin/nvcc", "include/cuda.h", "version.json", "lib64", "targets"))
+    return any(
+        (path / name).exists() for name in ("bin/nvcc", "include/cuda.h", "version.json", "lib64", "targets")
+    )
 
 
 def _root_of(host: Host, nvcc: Path) -> Path:
@@ -96,4 +101,3 @@ def _is_script(path: Path) -> bool:
             return stream.read(2) == b"#!"
     except OSError:
         return False
-
