@@ -20,8 +20,8 @@ class GpuFacts:
 
 # What NVML, schedulers and people add to a GPU's name without making it another GPU.
 _NOISE = re.compile(
-    r"nvidia|tesla|geforce|grid|gpu|graphics|generation|edition|active|laptop|mobile|max|q|super|mega"
-    r"|workstation|server|sxm\d?|pcie?|pg\d+|nvl\d*|oam|hbm\d?e?|\d+gi?b?|\d+[abcq]"
+    r"nvidia|tesla|geforce|grid|gpu|graphics|generation|edition|active|workstation|laptop|mobile|super|mega"
+    r"|with|max|q|design|sxm\d?|pcie?|dgxs|nvl\d*|hbm\d?e?|\d+gi?b?|\d+[abcq]"
 )
 
 
@@ -37,8 +37,8 @@ def _names(gpus: tuple[GpuFacts, ...]) -> dict[str, GpuFacts]:
 
 
 def _plain_name(name: str) -> str:
-    """Lowercase, cut a MIG profile, drop noise words and separators."""
-    text = re.split(r"[\s_-]mig[\s_-]", name.lower())[0]
+    """Lowercase, cut a MIG profile or a board's number, drop noise words and separators."""
+    text = re.sub(r"[\s_-](mig[\s_-].*|pg\d+-\d+)$", "", name.lower())
     words = [word for word in re.split(r"[^a-z0-9.]+", text) if word]
     kept = [word for word in words if not _NOISE.fullmatch(word)]
     return re.sub(r"(?<=\d)(sxm\d?|pcie|nvl)$", "", "".join(kept))
