@@ -22,7 +22,8 @@ class Libcuda:
     """The libcuda.so.1 that a program started here would load.
 
     `compat` is true for one of a cuda-compat package (forward compatibility). `api_version` is the CUDA
-    driver API version it answers, as `"13.0"`; `works` whether cuInit returned 0; `error` is what it said otherwise.
+    driver API version it answers, as `"13.0"`; `works` whether cuInit returned 0; `error` what it said
+    otherwise.
     """
 
     path: str
