@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from verl_env.node.facts import Driver, Gpu, Nvml, Value
 from verl_env.node.host import Host
 from verl_env.node.probe import probe_node
@@ -52,7 +53,12 @@ def root(tmp_path):
 
 def detect(root, *folders, patience=10.0, path="/nonexistent", **variables):
     """Probe a machine whose loader finds libraries in these folders."""
-    environ = {"PATH": path, "HOME": str(root), "LD_LIBRARY_PATH": os.pathsep.join(map(str, folders)), **variables}
+    environ = {
+        "PATH": path,
+        "HOME": str(root),
+        "LD_LIBRARY_PATH": os.pathsep.join(map(str, folders)),
+        **variables,
+    }
     return probe_node(host=Host(root=root, environ=environ, patience=patience), interpreters=False)
 
 
@@ -238,7 +244,7 @@ def write_nvidia_smi(folder: Path, script: str) -> None:
     program.chmod(0o755)
 
 
-ROW = "0, GPU-00000000-1111-2222-3333-444444444444, NVIDIA H200, 580.159.04, 9.0, 143771, 143156, Disabled, 00000000:00:06.0"
+ROW = "0, GPU-00000000, NVIDIA H200, 580.159.04, 9.0, 143771, 143156, Disabled, 00000000:00:06.0"
 
 
 def test_nvidia_smi_answers_for_nvml(root, tmp_path):
@@ -259,7 +265,7 @@ def test_old_nvidia_smi_without_compute_cap(root, tmp_path):
     refusal = 'Field "compute_cap" is not a valid field to query.'
     write_nvidia_smi(
         tmp_path / "bin",
-        f"case \"$*\" in *compute_cap*) echo '{refusal}'; exit 2;; *query*) echo \"{old}\";; esac",
+        f'case "$*" in *compute_cap*) echo \'{refusal}\'; exit 2;; *query*) echo "{old}";; esac',
     )
     node = detect(root, path=str(tmp_path / "bin"))
     assert ("470.82.01", "Tesla V100-SXM2-32GB", None) == (
@@ -282,7 +288,9 @@ def test_gpus_from_the_kernel_alone(root):
     """With no library at all the GPUs' names still come from /proc."""
     folder = root / "proc/driver/nvidia/gpus/0000:00:06.0"
     folder.mkdir(parents=True)
-    (folder / "information").write_text("Model: \t\t NVIDIA H200\nIRQ:   \t\t 35\nGPU UUID: \t GPU-????????\n")
+    (folder / "information").write_text(
+        "Model: \t\t NVIDIA H200\nIRQ:   \t\t 35\nGPU UUID: \t GPU-????????\n"
+    )
     assert (Gpu(name="NVIDIA H200", source="/proc/driver/nvidia/gpus"),) == detect(root).gpus
 
 

@@ -15,10 +15,10 @@ from verl_env.records import RecordError, from_plain
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_DRIVER = re.compile(r"\d{3,4}\.\d{1,3}(\.\d{1,3})?")
-_GLIBC = re.compile(r"2\.\d{1,2}")
-_CAPABILITY = re.compile(r"\d{1,2}\.\d")
-_COUNTED = re.compile(r"(?:(\d{1,3})\s*[x×*]\s*)?(.+)", re.IGNORECASE)  # noqa: RUF001 - people paste the sign
+_DRIVER = re.compile(r"[0-9]{3,4}\.[0-9]{1,3}(\.[0-9]{1,3})?")
+_GLIBC = re.compile(r"2\.[0-9]{1,2}")
+_CAPABILITY = re.compile(r"[0-9]{1,2}\.[0-9]")
+_COUNTED = re.compile(r"(?:([0-9]{1,3})\s*[x×*]\s*)?(.+)", re.IGNORECASE)  # noqa: RUF001 - people paste the sign
 _NOISE = re.compile(r"nvidia|tesla|geforce|gpu|sxm\d?|pcie|\d+gi?b|[^a-z0-9]")
 _MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 

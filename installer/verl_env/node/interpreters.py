@@ -56,9 +56,8 @@ def judge_run(path: Path, candidates: list[Candidate], done: Completed | None) -
     kind = candidates[0].kind
     source = ", ".join(dict.fromkeys(candidate.source for candidate in candidates))
     if done is None or done.timed_out:
-        return Interpreter(
-            path=str(path), kind=kind, source=source, error=f"no answer within {_LIMIT_SECONDS:g} s"
-        )
+        error = f"no answer within {done.seconds if done else 2 * _LIMIT_SECONDS:.1f} s"
+        return Interpreter(path=str(path), kind=kind, source=source, error=error)
     said = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
     if done.returncode == 0 and "version" in said and "base" not in said:
         return None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +36,8 @@ _CONDA_ROOTS = ("/opt/conda", "/opt/miniconda3", "/opt/miniforge3", "/opt/anacon
 _PYENV_ROOTS = ("/opt/pyenv", "/usr/local/pyenv")
 _SYSTEM = ("/usr/bin", "/usr/local/bin")
 _HEAD_BYTES = 2048
+_SHIM = re.compile(rb"pyenv\"? exec|PYENV_|asdf\"? exec")
+_SHIM_PROGRAMS = ("mise", "asdf", "rtx")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +51,7 @@ class Candidate:
 
 def list_candidates(host: Host) -> tuple[Candidate, ...]:
     """Return all there are; those of a version manager come first, so that they are named after it."""
-    groups = (_uv(host), _pyenv(host), _conda(host), _system(host), _on_path(host))
+    groups = (_uv(host), _pyenv(host), _conda(host), _system(host), _on_path(host), _our_own(host))
     return tuple(candidate for group in groups for candidate in group if _is_program(candidate.path))
 
 
@@ -104,6 +108,12 @@ def _on_path(host: Host) -> Iterator[Candidate]:
                 yield Candidate(path=Path(folder) / name, kind="path", source="PATH")
 
 
+def _our_own(host: Host) -> Iterator[Candidate]:
+    """Yield the one that runs verl-env, which may be in none of these places."""
+    if host.root == Path("/"):
+        yield Candidate(path=Path(sys.executable), kind="path", source="runs verl-env")
+
+
 def _is_program(path: Path) -> bool:
     """Whether it can be run and is no version manager's shim, which would answer for another Python."""
     try:
@@ -113,4 +123,4 @@ def _is_program(path: Path) -> bool:
             head = stream.read(_HEAD_BYTES)
     except OSError:
         return os.access(path, os.X_OK)
-    return not (head.startswith(b"#!") and any(word in head for word in (b"pyenv", b"asdf", b"mise ")))
+    return not (head.startswith(b"#!") and _SHIM.search(head)) and path.resolve().name not in _SHIM_PROGRAMS
