@@ -28,8 +28,8 @@ UV_ARCHIVE_SHA256_X86_64="1468ebd5a5541121837c5a2817b9972ba6090fa6caa3d142620850
 UV_ARCHIVE_SHA256_AARCH64="3ccfb6af6e242433eb552f7d9676abd5412c6595c497e990d9c8cb7b5bd4d2c3"
 
 # What it costs, for --dry-run and the check of free space.
-DOWNLOAD_MB=45
-DISK_MB=250
+DOWNLOAD_MB=40
+DISK_MB=150
 
 # >>> runtime requirements: hashes of what verl-env depends on, written by scripts/stamp_release.py
 release_requirements() {
@@ -112,10 +112,10 @@ log_tail() {
 
 # ---- what this machine is ------------------------------------------------------------------------------------------
 
-# VERL_ENV_TEST_ROOT stands before /dev, /proc, /sys, /opt and /lib, so that tests can describe a machine.
+# VERL_ENV_TEST_ROOT stands before /dev, /proc, /sys, /opt, /lib and /usr, so that tests can describe a machine.
 any_path() {
-    for path in "$@"; do
-        if [ -e "$path" ]; then
+    for place in "$@"; do
+        if [ -e "$place" ]; then
             return 0
         fi
     done
@@ -143,7 +143,8 @@ check_platform() {
         *) fail 3 "verl-env covers x86_64 and aarch64; this machine is $MACHINE" "run it on a node of one of these" ;;
     esac
     if any_path "$ROOT"/lib/ld-musl-*.so.1 &&
-        ! any_path "$ROOT"/lib64/ld-linux-x86-64.so.2 "$ROOT"/lib/ld-linux-*.so.*; then
+        { grep -qs '^ID=alpine' "$ROOT/etc/os-release" ||
+            ! any_path "$ROOT"/lib64/ld-linux-x86-64.so.2 "$ROOT"/lib/ld-linux-*.so.*; }; then
         fail 3 "this system's C library is musl (Alpine?); the CUDA wheels of torch and vLLM need glibc" \
             "use a glibc system or image, such as Debian or Ubuntu"
     fi
@@ -248,14 +249,13 @@ free_mb() {
 # Can a program in this folder be started?
 can_execute() {
     probe="$1/verl-env-probe.$$"
-    printf '#!/bin/sh\nexit 0\n' >"$probe" 2>/dev/null || return 1
-    chmod +x "$probe"
-    if "$probe" 2>/dev/null; then
-        rm -f "$probe"
-        return 0
+    mkdir "$probe" 2>/dev/null || return 1
+    started=1
+    if ! { printf '#!/bin/sh\nexit 0\n' >"$probe/try" && chmod +x "$probe/try" && "$probe/try"; } 2>/dev/null; then
+        started=""
     fi
-    rm -f "$probe"
-    return 1
+    rm -rf "$probe"
+    [ -n "$started" ]
 }
 
 check_writable() {
@@ -371,15 +371,13 @@ clean_up() {
         fi
         rm -rf "$WORK"
         rmdir "$SELF/tool" "$SELF/uv" 2>/dev/null || :
-        if [ -n "$MADE" ] && [ -d "$SELF/tool" ]; then
+        if [ -n "$MADE" ] && { [ -d "$SELF/tool" ] || [ -d "$SELF/uv" ]; }; then
             printf '%s' "$MADE" >>"$SELF/made"
         fi
         rm -rf "$SELF/lock"
         LOCKED=""
     fi
-    if [ -n "$MADE" ] && [ ! -d "$SELF/tool" ]; then
-        printf '%s' "$MADE" | remove_empty
-    fi
+    printf '%s' "$MADE" | remove_empty
     MADE=""
 }
 
@@ -429,16 +427,16 @@ verify() {
 
 # download URL FILE. The URL goes to curl through stdin: a process list shows no credentials.
 download() {
-    echo "download $1" >>"$WORK/log"
+    mask "download $1" >>"$WORK/log"
     rm -f "$2"
     if have curl; then
         printf 'url = "%s"\n' "$1" | (
-            use_certificates
+            use_network
             curl -fsSL --retry 2 --connect-timeout 20 -o "$2" -K -
         ) >>"$WORK/log" 2>&1
     elif have wget; then
         (
-            use_certificates
+            use_network
             if [ -n "$CERTIFICATES" ] && wget --help 2>&1 | grep -q -e --ca-certificate; then
                 wget -q --ca-certificate="$CERTIFICATES" -O "$2" "$1"
             else
@@ -447,7 +445,7 @@ download() {
         ) >>"$WORK/log" 2>&1 </dev/null
     elif have python3; then
         (
-            use_certificates
+            use_network
             URL=$1 python3 -I -c 'import os, shutil, sys, urllib.request
 with urllib.request.urlopen(os.environ["URL"], timeout=60) as answer, open(sys.argv[1], "wb") as file:
     shutil.copyfileobj(answer, file)' "$2"
@@ -467,12 +465,13 @@ find_pip() {
         return
     fi
     PIP_SEARCHED=1
-    for PIP_PYTHON in python3 python /usr/bin/python3 "${CONDA_PREFIX:-/nonexistent}/bin/python" /opt/conda/bin/python; do
+    for PIP_PYTHON in python3 python "$ROOT/usr/bin/python3" "${CONDA_PREFIX:-/nonexistent}/bin/python" \
+        "$ROOT/opt/conda/bin/python"; do
         if have "$PIP_PYTHON" && quiet_python "$PIP_PYTHON" -m pip --version; then
             return 0
         fi
     done
-    for PIP_PYTHON in python3 /usr/bin/python3; do
+    for PIP_PYTHON in python3 "$ROOT/usr/bin/python3"; do
         if have "$PIP_PYTHON"; then
             for PIP_WHEEL in $("$PIP_PYTHON" -I -B -c 'import glob, importlib.util, os
 spec = importlib.util.find_spec("ensurepip")
@@ -573,8 +572,18 @@ read_settings() {
     done
 }
 
-# One bundle for everything that is started; each keeps a bundle it was given itself.
-use_certificates() {
+# One bundle and the same proxies for everything that is started; each keeps a bundle it was given itself.
+use_network() {
+    # wget reads the small names only, curl some of the large ones, Python and uv all.
+    if [ -n "${HTTP_PROXY:-}" ]; then
+        export http_proxy="${http_proxy:-$HTTP_PROXY}"
+    fi
+    if [ -n "${HTTPS_PROXY:-}" ]; then
+        export https_proxy="${https_proxy:-$HTTPS_PROXY}"
+    fi
+    if [ -n "${NO_PROXY:-}" ]; then
+        export no_proxy="${no_proxy:-$NO_PROXY}"
+    fi
     if [ -n "$CERTIFICATES" ]; then
         export SSL_CERT_FILE="$CERTIFICATES" CURL_CA_BUNDLE="${CURL_CA_BUNDLE:-$CERTIFICATES}"
         if [ -z "${REQUESTS_CA_BUNDLE:-}$(pip_setting cert)" ]; then
@@ -585,10 +594,15 @@ use_certificates() {
 
 # The environment of every uv call: pip's settings translated, and nothing that would bend the result.
 use_uv_settings() {
-    use_certificates
+    use_network
     unset PYTHONPATH PYTHONHOME VIRTUAL_ENV CONDA_PREFIX UV_PYTHON UV_PROJECT UV_WORKING_DIR UV_CONSTRAINT \
         UV_OVERRIDE UV_BUILD_CONSTRAINT UV_EXCLUDE UV_EXCLUDE_NEWER UV_RESOLUTION UV_PRERELEASE UV_NO_BINARY UV_NO_CACHE
-    export UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-true}" UV_NO_PROGRESS=1 NO_COLOR=1
+    export UV_NO_PROGRESS=1 NO_COLOR=1
+    if any_path /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem \
+        /etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem /etc/ssl/ca-bundle.pem; then
+        # Without a system store uv's own certificates are the better choice.
+        export UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-true}"
+    fi
     export UV_PYTHON_INSTALL_DIR="${UV_PYTHON_INSTALL_DIR:-$SELF/python}"
     if [ -z "${UV_CACHE_DIR:-}" ] && [ -n "${VERL_ENV_HOME:-}" ]; then
         export UV_CACHE_DIR="$DATA/cache/uv"
@@ -642,7 +656,7 @@ wheel_with_pip() {
     mkdir -p "$WORK/pip"
     echo "uv==$UV_VERSION --hash=sha256:$UV_WHEEL_SHA256" >"$WORK/uv.txt"
     (
-        use_certificates
+        use_network
         # A constraints file has no hashes, and pip would ask for them.
         export PIP_CONSTRAINT=/dev/null
         cd "$WORK/pip"
@@ -659,7 +673,7 @@ wheel_with_index() {
     fi
     METHOD="the configured index"
     (
-        use_certificates
+        use_network
         INDEXES="$DEFAULT_INDEX $EXTRA_INDEXES"
         if [ -n "$NO_INDEX" ]; then
             INDEXES=""
@@ -810,6 +824,7 @@ bring_uv() {
     if own_uv; then
         return 0
     fi
+    say "fetching uv $UV_VERSION"
     for way in wheel_with_pip wheel_with_index wheel_with_uv archive_from_github; do
         METHOD=""
         if "$way"; then
@@ -885,7 +900,8 @@ is_linked() {
 # Python 3.10 or newer for the tool itself; the environments bring their own.
 find_python() {
     set -- python3.12 python3.13 python3.11 python3.10 python3.14 python3 python
-    for folder in /usr/bin /usr/local/bin "${PYENV_ROOT:-${HOME:-}/.pyenv}"/versions/*/bin /opt/conda/bin; do
+    for folder in "$ROOT/usr/bin" "$ROOT/usr/local/bin" "${PYENV_ROOT:-${HOME:-}/.pyenv}"/versions/*/bin \
+        "$ROOT/opt/conda/bin"; do
         for name in python3.12 python3.13 python3.11 python3.10 python3.14 python3; do
             if [ -x "$folder/$name" ]; then
                 set -- "$@" "$folder/$name"
@@ -942,6 +958,7 @@ build_wheel() {
 # `uv tool install` does not compare the hashes of its constraints (seen with 0.13.9). So its environment is filled
 # first, each file against its hash, and then adopted with no network: whatever is missing is an error.
 install_wheel() {
+    say "installing verl-env and what it depends on"
     mkdir -p "$SELF/tool"
     UNFINISHED=$TOOL
     rm -rf "$TOOL"
@@ -957,6 +974,10 @@ install_wheel() {
                 export UV_INDEX_STRATEGY="${UV_INDEX_STRATEGY:-unsafe-best-match}"
             fi
             echo "./$WHEEL --hash=sha256:$(sha256 <"$WHEEL")" >>"$WORK/requirements.txt"
+            if [ -f "$WORK/$UV_WHEEL" ]; then
+                # verl-env depends on uv: the wheel that was just fetched is not fetched twice.
+                export UV_FIND_LINKS="$WORK${FIND_LINKS:+,$FIND_LINKS}"
+            fi
             "$UV" venv -q --python "$PYTHON_REQUEST" "$TOOL/verl-env"
             "$UV" pip install --no-build --require-hashes --python "$TOOL/verl-env/bin/python" -r "$WORK/requirements.txt"
             "$UV" tool install --offline --no-index --compile-bytecode --python "$TOOL/verl-env/bin/python" "./$WHEEL"
@@ -1016,12 +1037,15 @@ remove_old() {
 
 install_tool() {
     check_writable
-    check_space
     begin
     if ! is_complete; then
+        check_space
         check_executable
         read_settings
         choose_uv_pins
+        if [ -z "$CHECKOUT" ]; then
+            fetch_wheel
+        fi
         bring_uv
         if find_python; then
             PYTHON_REQUEST=$PYTHON
@@ -1031,8 +1055,6 @@ install_tool() {
         fi
         if [ -n "$CHECKOUT" ]; then
             build_wheel
-        else
-            fetch_wheel
         fi
         install_wheel
     fi
@@ -1114,15 +1136,24 @@ dry_run() {
     fi
 }
 
-# What --purge takes besides: folders that verl-env made, each by its own sign.
+# What --purge takes besides: environments, each known by its lockfile or receipt, and their logs.
 purge() {
     for folder in "$DATA"/environments/*; do
         if [ -d "$folder" ] && in_use "$folder"; then
             fail 6 "a process runs from $folder; nothing was removed" "end it, then run this again"
         fi
     done
-    rm -rf "$DATA/environments" "$DATA/logs" "$DATA/locks"
-    rm -f "$DATA/current"
+    for folder in "$DATA"/environments/*; do
+        if any_path "$folder"/pylock.*.toml "$folder"/verl-env-receipt.json; then
+            rm -rf "$folder"
+        fi
+    done
+    rm -f "$DATA"/environments/.*.lock
+    rmdir "$DATA/environments" 2>/dev/null || :
+    rm -rf "$DATA/logs"
+    if [ -L "$DATA/current" ]; then
+        rm -f "$DATA/current"
+    fi
     if [ -n "${VERL_ENV_HOME:-}" ] && [ -f "$DATA/cache/uv/CACHEDIR.TAG" ]; then
         rm -rf "$DATA/cache/uv"
         rmdir "$DATA/cache" 2>/dev/null || :
@@ -1147,7 +1178,7 @@ uninstall() {
             plan_line remove "$SELF"
         fi
         if [ -n "$PURGE" ]; then
-            plan_line remove "$DATA/environments, logs, locks, current"
+            plan_line remove "$DATA/environments, logs, current"
         fi
         return 0
     fi
@@ -1169,10 +1200,10 @@ uninstall() {
     MADE=""
     printf '%s\n%s\n' "$made" "$DATA" | LC_ALL=C sort -u | remove_empty
     say "removed verl-env from $DATA${ours:+ and $ours}"
-    if [ -z "$PURGE" ] && [ -d "$DATA/environments" ]; then
-        say "environments are kept in $DATA/environments; --uninstall --purge removes them too"
+    if [ -d "$DATA" ] && [ -z "$PURGE" ]; then
+        say "kept what else is in $DATA, environments among it; --uninstall --purge removes these too"
     elif [ -d "$DATA" ]; then
-        say "left in $DATA, not made by verl-env: $(cd "$DATA" && echo ./*)"
+        say "what neither this script nor verl-env made is left in $DATA"
     fi
 }
 
