@@ -27,14 +27,17 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message, hint=f"see `{self.prog} --help`")
 
 
-def add_common(parser: argparse.ArgumentParser) -> None:
-    """Add what every command takes."""
+def add_common(parser: argparse.ArgumentParser, *, inherit: bool = False) -> None:
+    """Add what every command takes; with `inherit`, on a subcommand, leaving what its command was given."""
+    if inherit:
+        parser.argument_default = argparse.SUPPRESS
     group = parser.add_argument_group("common options")
     group.add_argument("--json", action="store_true", help="one JSON object on stdout, also on failure")
-    group.add_argument("-v", "--verbose", action="count", default=0, help="show commands and tracebacks")
+    group.add_argument("-v", "--verbose", action="count", help="show commands and tracebacks")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
     group.add_argument("--home", metavar="DIR", help="folder of environments, logs and caches")
     group.add_argument("--matrix", metavar="DIR", help="a folder of rows laid over the shipped matrix")
+    parser.argument_default = None
 
 
 def take_environment(parser: argparse.ArgumentParser) -> None:

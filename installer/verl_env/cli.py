@@ -33,9 +33,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words in (["--version"], ["-V"]):  # felt on every shell prompt that shows it: nothing else is imported
         print(f"verl-env {__version__}")
         return 0
+    import signal
+
     from verl_env import output
     from verl_env.errors import VerlEnvError
 
+    signal.signal(signal.SIGTERM, _interrupt)
     command = next((word for word in words if word in COMMANDS), "")
     as_json = "--json" in words[: words.index("--") if "--" in words else None]
     verbose = "-v" in words or "--verbose" in words
@@ -59,6 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return result.exit_code
 
 
+def _interrupt(_signal: int, _frame: object) -> NoReturn:
+    """End on SIGTERM as on Ctrl-C: children first, then every `finally`."""
+    raise KeyboardInterrupt
+
+
 def _fail(command: str, err: Exception, *, as_json: bool, verbose: bool) -> int:
     """Print an error in the form that was asked for, and return its exit code."""
     from verl_env import output
@@ -67,7 +75,7 @@ def _fail(command: str, err: Exception, *, as_json: bool, verbose: bool) -> int:
     if not isinstance(err, VerlEnvError):  # pragma: no cover - callers pass nothing else
         raise err
     if as_json:
-        data = getattr(err, "data", {})
+        data = err.data
         print(output.envelope(command, output.Result(data=data, exit_code=err.exit_code), (err,)))
     if verbose:
         import traceback
@@ -100,7 +108,7 @@ def _dispatch(command: str, words: list[str]) -> Result | int:
     args = parser.parse_args(words)
     if run is None:  # argparse has already refused an unknown command
         _unreachable()
-    process.verbose = args.verbose > 0
+    process.verbose = bool(args.verbose)
     output.quiet = args.quiet
     if args.home is not None:
         os.environ["VERL_ENV_HOME"] = os.path.abspath(os.path.expanduser(args.home))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class VerlEnvError(Exception):
     """What happened, and the one thing to do about it.
 
     `code` is the stable name in `--json`, `exit_code` what the process returns. `details` are lines of
-    evidence shown below the message: argv, the tail of a log, the rows that were tried.
+    evidence shown below the message: argv, the tail of a log, the rows that were tried. `data` is what a command
+    had found out by then, for `--json`.
     """
 
     code: ClassVar[str] = "error"
@@ -18,6 +19,7 @@ class VerlEnvError(Exception):
     def __init__(self, message: str, *, hint: str = "", details: tuple[str, ...] = ()) -> None:
         """Keep the message, its hint and its evidence apart: `--json` shows each under its own key."""
         super().__init__(message)
+        self.data: dict[str, Any] = {}
         self.message = message
         self.hint = hint
         self.details = details

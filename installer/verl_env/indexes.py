@@ -9,18 +9,13 @@ from __future__ import annotations
 import configparser
 import os
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from verl_env import toml
 from verl_env.errors import UsageError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +84,9 @@ def _by_source(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _uv_variables(environ: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
     """Read uv's variables; UV_INDEX may hold `name=url` words."""
-    unnamed = [word.split("=", 1)[-1] if _named(word) else word for word in environ.get("UV_INDEX", "").split()]
+    unnamed = [
+        word.split("=", 1)[-1] if _named(word) else word for word in environ.get("UV_INDEX", "").split()
+    ]
     return [
         ("UV_DEFAULT_INDEX", {"default": _unnamed(environ.get("UV_DEFAULT_INDEX", ""))}),
         ("UV_INDEX_URL", {"default": environ.get("UV_INDEX_URL")}),
@@ -128,8 +125,8 @@ def _uv_files() -> list[tuple[str, dict[str, Any]]]:
 def uv_settings(text: str, where: str) -> dict[str, Any]:
     """Take the index settings out of a uv.toml: `[[index]]`, and the older keys at the top and under `[pip]`."""
     try:
-        plain = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as err:
+        plain = toml.loads(text)
+    except toml.TOMLDecodeError as err:
         raise UsageError(f"`{where}` is not TOML: {err}", hint="correct that file") from err
     listed = plain.get("index", [])
     pip = plain.get("pip", {})
@@ -152,7 +149,9 @@ def _pip_files() -> list[tuple[str, dict[str, Any]]]:
     named = os.environ.get("PIP_CONFIG_FILE")
     if named == os.devnull:
         return []
-    system = [Path(base) / "pip" / "pip.conf" for base in os.environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":")]
+    system = [
+        Path(base) / "pip" / "pip.conf" for base in os.environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":")
+    ]
     paths = [
         *([Path(named)] if named else []),
         config / "pip" / "pip.conf",
@@ -188,4 +187,6 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as err:
-        raise UsageError(f"`{path}` cannot be read: {err}", hint="correct that file or its permissions") from err
+        raise UsageError(
+            f"`{path}` cannot be read: {err}", hint="correct that file or its permissions"
+        ) from err

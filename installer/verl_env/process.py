@@ -7,7 +7,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ _LEAKY = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "CONDA_PRE
 _LEAKY_PREFIXES = ("PIP_", "UV_")
 
 verbose = False
+_live: set[subprocess.Popen[bytes]] = set()  # children that run now, on whatever thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +72,7 @@ def run(
         print(f"+ {shlex.join(words)}", file=sys.stderr)
     started = time.monotonic()
     sink = open(merge_into, "wb") if merge_into else None  # noqa: SIM115, PTH123 - closed below, with the child
+    child: subprocess.Popen[bytes] | None = None
     try:
         child = subprocess.Popen(
             words,
@@ -82,9 +83,11 @@ def run(
             stderr=subprocess.STDOUT if sink else (None if show_stderr else subprocess.PIPE),
             start_new_session=True,
         )
-        with _forward_interrupt(child):
-            out, err, timed_out = _wait(child, stdin, timeout)
+        _live.add(child)
+        out, err, timed_out = _wait(child, stdin, timeout)
     finally:
+        if child is not None:
+            _live.discard(child)
         if sink:
             sink.close()
     return Completed(
@@ -122,21 +125,7 @@ def _end_group(child: subprocess.Popen[bytes]) -> None:
         return
 
 
-class _forward_interrupt:  # noqa: N801 - reads as a verb where it is used
-    """While the child runs, a SIGTERM to us ends its group too; SIGINT already raises KeyboardInterrupt."""
-
-    def __init__(self, child: subprocess.Popen[bytes]) -> None:
-        self._child = child
-        self._before: object = None
-        self._active = threading.current_thread() is threading.main_thread()
-
-    def __enter__(self) -> None:
-        if self._active:
-            self._before = signal.signal(signal.SIGTERM, self._stop)
-
-    def __exit__(self, *_: object) -> None:
-        if self._active:
-            signal.signal(signal.SIGTERM, self._before)  # type: ignore[arg-type]
-
-    def _stop(self, _signal: int, _frame: object) -> None:
-        raise KeyboardInterrupt
+def end_all() -> None:
+    """Kill every child that runs now: the main thread was interrupted while others wait for theirs."""
+    for child in tuple(_live):
+        _end_group(child)

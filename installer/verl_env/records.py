@@ -67,7 +67,9 @@ def from_plain(kind: type[T], plain: Mapping[str, Any], *, strict: bool = True) 
         from cattrs import BaseValidationError, transform_error
 
         if isinstance(err, BaseValidationError):
-            raise RecordError(tuple(_readable(fault) for fault in transform_error(err, format_exception=_what))) from err
+            raise RecordError(
+                tuple(_readable(fault) for fault in transform_error(err, format_exception=_what))
+            ) from err
         raise RecordError((f"$: {err}",)) from err
 
 

@@ -10,13 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verl_env import output, paths, process
+from verl_env import output, paths, process, toml
 from verl_env.errors import InstallError, ResolveError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +32,8 @@ _BUNDLES = (
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
+# No ambient configuration; bytecode whose validity rests on contents, not on a clock (PEP 552).
+_FIXED = {"UV_NO_CONFIG": "1", "PYC_INVALIDATION_MODE": "CHECKED_HASH"}
 _CERTIFICATE_SETTINGS = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
@@ -55,13 +52,15 @@ def executable() -> str:
         pass
     if found := shutil.which("uv"):
         return found
-    raise InstallError("uv is not here", hint="install verl-env with install.sh, which brings it, or `pip install uv`")
+    raise InstallError(
+        "uv is not here", hint="install verl-env with install.sh, which brings it, or `pip install uv`"
+    )
 
 
 def environ(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the environment uv runs in: none of the ambient pip and uv settings but those in `_KEPT`."""
     kept = {name: os.environ[name] for name in _KEPT if os.environ.get(name)}
-    settings = {"UV_NO_CONFIG": "1", "UV_CACHE_DIR": str(paths.uv_cache()), **kept, **dict(extra or {})}
+    settings = {**_FIXED, "UV_CACHE_DIR": str(paths.uv_cache()), **kept, **dict(extra or {})}
     bundle = next((os.environ[name] for name in _CERTIFICATE_SETTINGS if os.environ.get(name)), None)
     if bundle and Path(bundle).is_file():
         settings["SSL_CERT_FILE"] = bundle
@@ -70,7 +69,9 @@ def environ(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return process.clean_environ(settings)
 
 
-def run(words: Sequence[str], *, show: bool = False, stdin: str | None = None, cwd: Path | None = None) -> Completed:
+def run(
+    words: Sequence[str], *, show: bool = False, stdin: str | None = None, cwd: Path | None = None
+) -> Completed:
     """Run uv; with `show`, its progress goes to the user's terminal as it comes."""
     progress = () if show and sys.stderr.isatty() else ("--no-progress",)
     color = "always" if show and output.colored(sys.stderr) else "never"
@@ -81,7 +82,9 @@ def run(words: Sequence[str], *, show: bool = False, stdin: str | None = None, c
         raise InstallError(f"uv could not be started: {err}", hint="reinstall verl-env") from err
 
 
-def compile_pylock(requirements: str, options: Sequence[str], files: Mapping[str, str] | None = None) -> dict[str, Any]:
+def compile_pylock(
+    requirements: str, options: Sequence[str], files: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Resolve with `uv pip compile --format pylock.toml` and return the document it printed.
 
     `files` are written to a temporary folder that uv runs in (constraints, overrides), so that `options` can
@@ -94,7 +97,7 @@ def compile_pylock(requirements: str, options: Sequence[str], files: Mapping[str
         raise ResolveError(
             "uv could not resolve", details=done.tail(30), hint="read uv's words above: they name the package"
         )
-    return tomllib.loads(done.stdout)
+    return toml.loads(done.stdout)
 
 
 @contextmanager
@@ -114,7 +117,7 @@ def make_venv(folder: Path, python: str) -> None:
 
 
 def sync(
-    python: Path, requirements: str, build: str, index_options: Sequence[str], *, show: bool, compile_bytecode: bool = True
+    python: Path, requirements: str, build: str, index_options: Sequence[str], *, show: bool
 ) -> Completed:
     """Install exactly these hashed requirements, from the cache if everything is there, else from the indexes.
 
@@ -122,7 +125,15 @@ def sync(
     compiled `checked-hash` (PEP 552): its validity does not rest on a clock.
     """
     files = {"requirements.txt": requirements, "build.txt": build}
-    words = ["pip", "sync", "requirements.txt", "--python", str(python), "--require-hashes", "--strict"]
+    words = [
+        "pip",
+        "sync",
+        "requirements.txt",
+        "--python",
+        str(python),
+        "--require-hashes",
+        "--compile-bytecode",
+    ]
     if build:
         words += ["--build-constraints", "build.txt", "--require-build-hashes"]
         words += ["--preview-features", "build-dependency-hashes"]

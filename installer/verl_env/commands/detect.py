@@ -10,6 +10,7 @@ from verl_env.node.arguments import add_node_arguments, node_from_arguments
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
+    from pathlib import Path
 
     from verl_env.output import Result
 
@@ -23,19 +24,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """Measure or describe the node, and show it; what is wrong with it is in the answer, and the code 0."""
-    from verl_env import paths
     from verl_env.node.render import render_node
     from verl_env.output import Result, paint
     from verl_env.records import to_plain
 
-    folders = {"environments": paths.environments(), "uv cache": paths.uv_cache()}
-    node = node_from_arguments(args, names=_gpu_names(args), folders=folders)
+    node = node_from_arguments(args, names=_gpu_names(args), folders=_folders())
     text = render_node(
         node,
         dim=lambda words: paint(words, "dim", sys.stdout),
         strong=lambda words: paint(words, "bold", sys.stdout),
     )
     return Result(data=to_plain(node), text=text)
+
+
+def _folders() -> dict[str, Path]:
+    """Return what an installation would write to; nothing for a user without a home, who still has a node."""
+    from verl_env import paths
+    from verl_env.errors import UsageError
+
+    try:
+        return {"environments": paths.environments(), "uv cache": paths.uv_cache()}
+    except UsageError:
+        return {}
 
 
 def _gpu_names(args: argparse.Namespace) -> Mapping[str, str]:

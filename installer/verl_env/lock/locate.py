@@ -39,42 +39,73 @@ class UnreachableError(VerlEnvError):
 
 def locate(pins: tuple[Pin, ...], python: str, indexes: Indexes, facts: Facts) -> Located:
     """Find every pinned file, source by source; raise UnreachableError naming the source that is out of reach."""
-    base = base_options(indexes)
     urls: dict[str, str] = {}
-    options: list[str] = []
+    options: dict[tuple[str, ...], None] = {}
     for source in sorted({pin.source for pin in pins}):
         mine = tuple(pin for pin in pins if pin.source == source)
-        found = _locate_source(source, mine, python, (base, indexes, facts))
-        urls.update(found.urls)
-        options += [word for word in found.options if word not in options or word.startswith("--")]
-    return Located(urls=urls, options=(*options, *base))
+        found, used = _locate_source(source, mine, python, indexes, facts)
+        urls.update(found)
+        options |= dict.fromkeys(used)
+    return Located(urls=urls, options=(*(word for option in options for word in option), *_policy(indexes)))
 
 
 def base_options(indexes: Indexes) -> tuple[str, ...]:
-    """Return uv's options for the indexes that are set up here. Under pins any of them may serve a file."""
-    options = [word for url in indexes.extra for word in ("--index", url)]
-    options += ["--default-index", indexes.default] if indexes.default else []
-    options += [word for place in indexes.find_links for word in ("--find-links", place)]
-    return (*options, "--index-strategy", "unsafe-best-match")
+    """Return uv's options for every index and folder that is set up here."""
+    rungs = (*_folders(indexes), *_extras(indexes))
+    return (*(word for option in rungs for word in option), *_policy(indexes))
+
+
+def _policy(indexes: Indexes) -> tuple[str, ...]:
+    """Under pins any index may serve a file: its hash says what it is."""
+    default = ("--default-index", indexes.default) if indexes.default else ()
+    return (*default, "--index-strategy", "unsafe-best-match")
+
+
+def _folders(indexes: Indexes) -> tuple[tuple[str, ...], ...]:
+    return tuple(("--find-links", place) for place in indexes.find_links)
+
+
+def _extras(indexes: Indexes) -> tuple[tuple[str, ...], ...]:
+    return tuple(("--index", url) for url in indexes.extra)
+
+
+def _rungs(
+    source: str, pins: tuple[Pin, ...], indexes: Indexes, facts: Facts
+) -> Iterator[tuple[tuple[str, ...], ...]]:
+    """Yield what to look in beside the default index, narrowest first.
+
+    Narrowest first, because uv takes a release from the first index that has it: another build of the same
+    release there would hide the pinned file.
+    """
+    if source == "default":
+        yield ()
+    own = tuple(source_options(source, pins, indexes, facts))
+    folders, extras = _folders(indexes), _extras(indexes)
+    yield from dict.fromkeys(rung for rung in (folders, (*folders, *extras)) if rung)
+    if own:
+        yield own
 
 
 def _locate_source(
-    source: str, pins: tuple[Pin, ...], python: str, context: tuple[tuple[str, ...], Indexes, Facts]
-) -> Located:
-    """Try what is set up here first, then the source's own index: a site's mirror may hold everything."""
-    base, indexes, facts = context
+    source: str, pins: tuple[Pin, ...], python: str, indexes: Indexes, facts: Facts
+) -> tuple[dict[str, str], tuple[tuple[str, ...], ...]]:
+    """Climb the rungs until every file of a source is found; return where they are and the options that led there."""
     tried: list[str] = []
-    for options in ((), *source_options(source, pins, indexes, facts)):
+    for rung in _rungs(source, pins, indexes, facts):
+        options = [word for option in rung for word in option]
         try:
-            return Located(urls=_ask(pins, python, (*options, *base)), options=options)
+            return _ask(pins, python, (*options, *_policy(indexes))), rung
         except ResolveError as err:
-            place = masked(options[1]) if options else "the indexes set up here"
+            place = " ".join(masked(option[1]) for option in rung) or "the default index"
             tried.append(f"{place}: {_cause(err)}")
     names = ", ".join(f"{pin.name} {pin.version}" for pin in pins[:4]) + (" …" if len(pins) > 4 else "")  # noqa: PLR2004
     raise UnreachableError(
         f"out of reach from this node: {names} (source `{source}`)",
         details=tuple(tried),
-        hint=f"name an index that has them: VERL_ENV_INDEX_{source.upper().replace('-', '_')}=URL",
+        hint="name an index that has them: "
+        + (
+            "--index URL" if source == "default" else f"VERL_ENV_INDEX_{source.upper().replace('-', '_')}=URL"
+        ),
     )
 
 

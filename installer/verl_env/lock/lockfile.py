@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from verl_env import toml
 from verl_env.errors import LockError
 from verl_env.matrix.pins import Pin
 from verl_env.records import RecordError, from_plain, to_plain
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +75,9 @@ class Lock:
 def lock_digest(table: Table, pins: tuple[Pin, ...]) -> str:
     """Return `sha256:…` over packages (name, version, file, size, sha256) and the table; never over URLs."""
     packages = [[pin.name, pin.version, pin.file, pin.size, pin.sha256] for pin in sorted(pins, key=_order)]
-    content = json.dumps([packages, to_plain(replace(table, digest=""))], sort_keys=True, separators=(",", ":"))
+    content = json.dumps(
+        [packages, to_plain(replace(table, digest=""))], sort_keys=True, separators=(",", ":")
+    )
     return "sha256:" + hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -150,7 +147,11 @@ def _table(table: Table) -> Any:
                 array.append(inline)
             toml[key] = array
         else:
-            toml[key] = tomlkit.array(json.dumps(value)).multiline(multiline=True) if isinstance(value, list) else value
+            toml[key] = (
+                tomlkit.array(json.dumps(value)).multiline(multiline=True)
+                if isinstance(value, list)
+                else value
+            )
     return toml
 
 
@@ -161,8 +162,8 @@ def _dashed(key: str) -> str:
 def parse_lock(text: str, where: str) -> Lock:
     """Read a lockfile that verl-env wrote; raise LockError with the key at fault."""
     try:
-        plain = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as err:
+        plain = toml.loads(text)
+    except toml.TOMLDecodeError as err:
         raise LockError(
             f"`{where}` is not a whole TOML file: {err}", hint="write it again: verl-env lock"
         ) from err
@@ -178,12 +179,14 @@ def parse_lock(text: str, where: str) -> Lock:
             f"`{where}` has schema {ours.get('schema')!r}; this verl-env reads {SCHEMA}",
             hint="install the verl-env that wrote it, or write it again",
         )
-    known = {_dashed(item.name): item.name for item in fields(Table)}
+    known: dict[str, str] = {_dashed(item.name): item.name for item in fields(Table)}
     try:
-        table = from_plain(Table, {known.get(key, key): value for key, value in ours.items()})
+        table = from_plain(Table, {known.get(str(key), str(key)): value for key, value in ours.items()})
     except RecordError as err:
         raise LockError(
-            f"`{where}` has a damaged [tool.verl-env] table", details=err.faults, hint="write it again: verl-env lock"
+            f"`{where}` has a damaged [tool.verl-env] table",
+            details=err.faults,
+            hint="write it again: verl-env lock",
         ) from err
     lock = _with_packages(table, plain, where)
     found = lock_digest(lock.table, lock.pins)
@@ -203,7 +206,9 @@ def _check_pep751(plain: dict[str, Any], where: str) -> None:
     try:
         Pylock.from_dict(plain)
     except PylockValidationError as err:
-        raise LockError(f"`{where}` is not a PEP 751 lockfile: {err}", hint="write it again: verl-env lock") from err
+        raise LockError(
+            f"`{where}` is not a PEP 751 lockfile: {err}", hint="write it again: verl-env lock"
+        ) from err
 
 
 def _with_packages(table: Table, plain: dict[str, Any], where: str) -> Lock:

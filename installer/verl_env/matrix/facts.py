@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from verl_env.errors import MatrixError
-from verl_env.matrix.gpu_names import GpuFacts, gpu_by_name
+from verl_env.matrix.gpu_names import GpuFacts, by_name, plain_name
 from verl_env.records import RecordError, from_plain
 
 if TYPE_CHECKING:
@@ -53,15 +53,6 @@ class ToolkitFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LibraryFacts:
-    """The device code of one shared library of a wheel: every architecture that has any."""
-
-    file: str
-    architectures: tuple[str, ...]
-    ptx: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BuildFacts:
     """One build of a package that carries device code.
 
@@ -69,10 +60,10 @@ class BuildFacts:
     mirrors.toml that serve it; `default` among them makes it what a version without a local label means.
     `cpu` is true for a build without CUDA. `architectures` are binaries: `"9.0"` runs on its major from that
     minor on, `"9.0a"` on 9.0 only, `"10.0f"` within its family. `ptx` is code that a driver can compile for
-    newer GPUs. Both speak of the main library, where at least half of the kernels have them; `libraries` has
-    the others. `torch` is the torch release it was built against, `tag` the platform tag, `glibc` the newest
-    symbol version that its libraries ask for. `read` is `wheel` when the wheel that `source` names was opened
-    for it, `table` when a document says so.
+    newer GPUs. Both speak of the main library, where at least half of the kernels have them; `libraries` says
+    of each library what else there is. `torch` is the torch release it was built against, `tag` the platform
+    tag, `glibc` the newest symbol version that its libraries ask for. `read` is `wheel` when the wheel that
+    `source` names was opened for it, `table` when a document says so.
     """
 
     package: str
@@ -90,7 +81,7 @@ class BuildFacts:
     torch: str | None = None
     tag: str | None = None
     glibc: str | None = None
-    libraries: tuple[LibraryFacts, ...] = ()
+    libraries: tuple[str, ...] = ()
     note: str | None = None
 
 
@@ -117,7 +108,7 @@ class SourceFacts:
     mirrors: tuple[Mirror, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Facts:
     """All facts of a matrix, with their look-ups."""
 
@@ -128,8 +119,8 @@ class Facts:
 
     def toolkit(self, version: str) -> ToolkitFacts | None:
         """Return the toolkit of this version's minor: `13.0.88` is toolkit 13.0."""
-        release = _version(version).release[:2]
-        return next((it for it in self.toolkits if _version(it.version).release[:2] == release), None)
+        minor = _minor(version)
+        return next((it for it in self.toolkits if _minor(it.version) == minor), None)
 
     def source(self, symbol: str) -> SourceFacts | None:
         """Return what a symbol of the pins stands for."""
@@ -137,15 +128,14 @@ class Facts:
 
     def gpu(self, name: str) -> GpuFacts | None:
         """Return the GPU that people, NVML or a scheduler call `name`; None when unknown or ambiguous."""
-        return gpu_by_name(name, self.gpus)
+        return self._by_name.get(plain_name(name))
 
     def variants(self, package: str, version: str, *, machine: str) -> tuple[BuildFacts, ...]:
         """Return every known build of a release, those of exactly this release before those of its minor."""
-        name, wanted = canonicalize_name(package), _version(version)
-        same = [it for it in self.builds if it.package == name and it.machine == machine]
-        exact = [it for it in same if it.version.count(".") > 1 and _version(it.version) == _public(wanted)]
-        minor = [it for it in same if it.version == f"{wanted.major}.{wanted.minor}"]
-        return tuple(exact + minor)
+        same = self._by_minor.get((canonicalize_name(package), machine, _minor(version)), ())
+        public = _version(version).public
+        exact = [it for it in same if it.version.count(".") > 1 and _version(it.version) == _version(public)]
+        return (*exact, *(it for it in same if it.version.count(".") == 1))
 
     def build(self, package: str, version: str, *, machine: str) -> BuildFacts | None:
         """Return the build that `version` means: by its local label, or without one the default index's."""
@@ -154,6 +144,19 @@ class Facts:
         if label is None:
             return next((it for it in found if "default" in it.indexes), None)
         return next((it for it in found if it.local == label), None)
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, GpuFacts]:
+        """Order the GPUs by every name that they have."""
+        return by_name(self.gpus)
+
+    @functools.cached_property
+    def _by_minor(self) -> dict[tuple[str, str, tuple[int, int]], list[BuildFacts]]:
+        """Order the builds by what every look-up knows: 500 rows are compared in a few milliseconds."""
+        found: dict[tuple[str, str, tuple[int, int]], list[BuildFacts]] = {}
+        for build in self.builds:
+            found.setdefault((build.package, build.machine, _minor(build.version)), []).append(build)
+        return found
 
 
 def admits(build: BuildFacts, compute_capability: str, *, ptx_ok: bool = False) -> bool | None:
@@ -234,6 +237,8 @@ def _version(text: str) -> Version:
     return Version(text)
 
 
-def _public(version: Version) -> Version:
-    """Return the version without its local label."""
-    return _version(version.public)
+@functools.lru_cache(maxsize=4096)
+def _minor(text: str) -> tuple[int, int]:
+    """Return the major and minor of a version."""
+    version = _version(text)
+    return version.major, version.minor

@@ -26,7 +26,16 @@ REJECTED = "rejected"
 CPU = "cpu"
 
 # The packages of a set whose device code must run on the node's GPUs, where the facts know their builds.
-COMPILED = ("torch", "vllm", "sglang", "sglang-kernel", "sgl-kernel", "xformers", "flash-attn", "flashinfer-cubin")
+COMPILED = (
+    "torch",
+    "vllm",
+    "sglang",
+    "sglang-kernel",
+    "sgl-kernel",
+    "xformers",
+    "flash-attn",
+    "flashinfer-cubin",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,13 +114,19 @@ def _check_glibc(pins: PinsHeader | None, node: Node, reasons: list[str], notes:
     if node.glibc is None:
         notes.append(f"needs glibc >= {pins.glibc}; this node's is not known")
     elif Version(node.glibc.value) < Version(pins.glibc):
-        reasons.append(f"needs glibc >= {pins.glibc} (the platform tags of its wheels); this node has {node.glibc.value}")
+        reasons.append(
+            f"needs glibc >= {pins.glibc} (the platform tags of its wheels); this node has {node.glibc.value}"
+        )
 
 
 def _carry(cuda: str | None, node: Node, facts: Facts, *, for_cpu: bool) -> _Carried:
     """Decide how, if at all, the node's driver carries the row's CUDA."""
     if cuda is None:
-        return _Carried(verdict=CPU) if for_cpu else _Carried(verdict=REJECTED, reason="a CPU row; this node has a GPU or works for one")
+        return (
+            _Carried(verdict=CPU)
+            if for_cpu
+            else _Carried(verdict=REJECTED, reason="a CPU row; this node has a GPU or works for one")
+        )
     if for_cpu:
         return _Carried(verdict=REJECTED, reason="needs an NVIDIA GPU")
     toolkit = facts.toolkit(cuda)
@@ -122,16 +137,22 @@ def _carry(cuda: str | None, node: Node, facts: Facts, *, for_cpu: bool) -> _Car
     if libcuda and libcuda.compat and libcuda.works and libcuda.api_version:
         return _carry_by_compat(cuda, libcuda.api_version, floor)
     if libcuda and not libcuda.works and libcuda.error:
-        return _Carried(verdict=REJECTED, reason=f"the CUDA driver does not start: {libcuda.error}", driver_needed=floor)
+        return _Carried(
+            verdict=REJECTED, reason=f"the CUDA driver does not start: {libcuda.error}", driver_needed=floor
+        )
     if node.driver is None:
-        return _Carried(verdict=REJECTED, reason=f"needs an NVIDIA driver >= {floor}; none is loaded", driver_needed=floor)
+        return _Carried(
+            verdict=REJECTED, reason=f"needs an NVIDIA driver >= {floor}; none is loaded", driver_needed=floor
+        )
     return _carry_by_driver(toolkit, cuda, node.driver.version, node.gpus, facts)
 
 
 def _carry_by_compat(cuda: str, api: str, floor: str | None) -> _Carried:
     """A cuda-compat libcuda that is in place and works decides by the CUDA version it answers."""
     if Version(api) >= Version(cuda):
-        return _Carried(verdict=FORWARD_COMPAT, note=f"a cuda-compat libcuda is in place and answers CUDA {api}")
+        return _Carried(
+            verdict=FORWARD_COMPAT, note=f"a cuda-compat libcuda is in place and answers CUDA {api}"
+        )
     if Version(api).major == Version(cuda).major:
         return _Carried(
             verdict=FORWARD_COMPAT,
@@ -186,7 +207,9 @@ def _check_gpus(
         build = facts.build(name, entry.row.set[name], machine=arch)
         if build is None or build.architectures is None:
             if name in ("torch", "vllm"):
-                reasons.append(f"which architectures {name} {entry.row.set[name]} was compiled for is not known")
+                reasons.append(
+                    f"which architectures {name} {entry.row.set[name]} was compiled for is not known"
+                )
             continue
         for gpu in {gpu.compute_capability: gpu for gpu in node.gpus}.values():
             if fault := _gpu_fault(name, entry.row.set[name], build, gpu, ptx_ok):

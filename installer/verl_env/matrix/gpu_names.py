@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from dataclasses import dataclass
 
@@ -27,16 +26,15 @@ _NOISE = re.compile(
 
 def gpu_by_name(name: str, gpus: tuple[GpuFacts, ...]) -> GpuFacts | None:
     """Match a name as a whole, less what is noise: `A100-SXM4-80GB` is an A100, `RTX 3090 Ti` no RTX 3090."""
-    return _names(gpus).get(_plain_name(name))
+    return by_name(gpus).get(plain_name(name))
 
 
-@functools.lru_cache(maxsize=8)
-def _names(gpus: tuple[GpuFacts, ...]) -> dict[str, GpuFacts]:
+def by_name(gpus: tuple[GpuFacts, ...]) -> dict[str, GpuFacts]:
     """Return every name and alias in its plain form."""
-    return {_plain_name(text): gpu for gpu in gpus for text in (gpu.name, *gpu.aliases)}
+    return {plain_name(text): gpu for gpu in gpus for text in (gpu.name, *gpu.aliases)}
 
 
-def _plain_name(name: str) -> str:
+def plain_name(name: str) -> str:
     """Lowercase, cut a MIG profile or a board's number, drop noise words and separators."""
     text = re.sub(r"[\s_-](mig[\s_-].*|pg\d+-\d+)$", "", name.lower())
     words = [word for word in re.split(r"[^a-z0-9.]+", text) if word]

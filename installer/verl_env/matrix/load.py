@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verl_env import toml
 from verl_env.errors import MatrixError, UsageError
 from verl_env.matrix.facts import parse_facts
 from verl_env.matrix.matrix import Entry, Matrix
 from verl_env.matrix.pins import Pins, PinsHeader, digest_of
 from verl_env.matrix.rows import Row
 from verl_env.records import RecordError, from_plain
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,16 +44,19 @@ def load_matrix(site: str | Path | None = None) -> Matrix:
             if entry:
                 entries[entry.id] = entry
     if faults:
-        raise MatrixError(f"the matrix has {len(faults)} faults", details=tuple(faults), hint="mend each file named")
+        raise MatrixError(
+            f"the matrix has {len(faults)} faults", details=tuple(faults), hint="mend each file named"
+        )
     return Matrix(facts=facts, entries=entries)
 
 
 def load_pins(entry: Entry, header: PinsHeader) -> Pins:
     """Read one variant's pins whole, and hold its digest against what they are."""
     path = pins_path(entry, header)
-    plain = _read_toml(path, faults := [])
+    faults: list[str] = []
+    plain = _read_toml(path, faults)
     try:
-        pins = from_plain(Pins, {"header": {}, **_split(plain)}) if not faults else None
+        pins = from_plain(Pins, _split(plain)) if not faults else None
     except RecordError as err:
         faults += [f"{path.name}: {fault}" for fault in err.faults]
         pins = None
@@ -116,14 +114,16 @@ def _header(path: Path, faults: list[str]) -> Iterator[PinsHeader]:
                 break
             head.append(line)
     try:
-        yield from_plain(PinsHeader, tomllib.loads("".join(head)))
-    except tomllib.TOMLDecodeError as err:
+        yield from_plain(PinsHeader, toml.loads("".join(head)))
+    except toml.TOMLDecodeError as err:
         faults.append(f"pins/{path.name}: {err}")
     except RecordError as err:
         faults.extend(f"pins/{path.name}: {fault}" for fault in err.faults)
 
 
-def _entry(path: Path, headers: dict[str, list[PinsHeader]], faults: list[str], *, site: bool) -> Entry | None:
+def _entry(
+    path: Path, headers: dict[str, list[PinsHeader]], faults: list[str], *, site: bool
+) -> Entry | None:
     """Read one row and order its pins as the row orders its Pythons."""
     row_id = path.stem
     if set(row_id) - set(_ROW_ID):
@@ -146,13 +146,13 @@ def _entry(path: Path, headers: dict[str, list[PinsHeader]], faults: list[str], 
 def _read_toml(path: Path, faults: list[str]) -> dict[str, Any]:
     """Parse one file; what is wrong with it goes to `faults`."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as err:
+        return toml.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, toml.TOMLDecodeError) as err:
         faults.append(f"{path.name}: {err}")
         return {}
 
 
 def _split(plain: dict[str, Any]) -> dict[str, Any]:
     """Move the header's keys of a pins file into a table of their own, as the record has them."""
-    groups = {key: plain.pop(key) for key in ("pins", "build") if key in plain}
+    groups: dict[str, Any] = {key: plain.pop(key) for key in ("pins", "build") if key in plain}
     return {**groups, "header": plain}

@@ -46,6 +46,4 @@ class Matrix:
 
     def gpu_names(self) -> dict[str, str]:
         """Return every GPU name and alias with its compute capability, for describing a node by name."""
-        return {
-            name: gpu.compute_capability for gpu in self.facts.gpus for name in (gpu.name, *gpu.aliases)
-        }
+        return {name: gpu.compute_capability for gpu in self.facts.gpus for name in (gpu.name, *gpu.aliases)}

@@ -28,10 +28,12 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from verl_env import process
-from verl_env.matrix.facts import BuildFacts, LibraryFacts
+from verl_env.matrix.facts import BuildFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from packaging.tags import Tag
 
 # A fat binary: header (magic, version, header size, payload size), then entries (kind, version, header size,
 # payload size, … arch at 28, flags at 40). cuobjdump 13.5 agrees on torch 2.11.0 and vLLM 0.24.0, except that
@@ -41,6 +43,9 @@ ENTRY = struct.Struct("<HHIQ12xI8xQ")
 MAGIC = 0xBA55ED50
 PTX, BINARY = 1, 2
 SPECIFIC = ((0x100000, "a"), (0x200000, "f"))
+
+# The ELF version of a device binary is its toolkit's, times ten, up to CUDA 12.9.
+ELF_VERSIONS = range(110, 130)
 
 PYTHONS = tuple(f"3.{minor}" for minor in range(9, 16))
 
@@ -76,19 +81,20 @@ def device_code(data: bytes | mmap.mmap) -> Iterator[tuple[int, str]]:
 def throughout(counts: Counter[str], most: int) -> tuple[str, ...]:
     """Return the architectures that at least half as many pieces exist for as for the most frequent one.
 
-    torch 2.11 has 444 pieces for sm_80 and one, a special kernel, for sm_89: it is not built for sm_89.
+    torch 2.11 has 444 pieces for sm_80 and one, a special kernel, for sm_89: it is not built for sm_89. Where
+    the plain architecture is there, its `a` and `f` say nothing more of where the package runs.
     """
-    plain = {arch: count for arch, count in counts.items() if arch[-1] not in "af"}
-    return in_order(arch for arch, count in plain.items() if count * 2 >= most)
+    common = {arch for arch, count in counts.items() if count * 2 >= most}
+    return in_order(arch for arch in common if arch[-1] not in "af" or arch[:-1] not in common)
 
 
-def in_order(architectures: Iterator[str] | Counter[str]) -> tuple[str, ...]:
+def in_order(architectures: Iterable[str]) -> tuple[str, ...]:
     """Sort `10.0` behind `9.0a`."""
     return tuple(sorted(architectures, key=lambda arch: (Version(arch.rstrip("af")), arch)))
 
 
 def read_library(path: Path, file: str) -> Library:
-    """Read one ELF file; device code that awaits another link (`__nv_relfatbin`) cannot run and is left out."""
+    """Read one ELF file; code that awaits another link (`__nv_relfatbin`) cannot run and is left out."""
     from elftools.elf.elffile import ELFFile
 
     binaries: Counter[str] = Counter()
@@ -121,23 +127,19 @@ def read_wheel(wheel: Path) -> BuildFacts:
     platforms = sorted({tag.platform for tag in tags})
     coded = [it for it in libraries if it.binaries or it.ptx]
     main = max(coded, key=lambda it: (len(it.binaries), it.binaries.total()), default=None)
-    counts = main.binaries if main else Counter[str]()
-    most = max((count for arch, count in counts.items() if arch[-1] not in "af"), default=0)
-    runtimes = sorted({lib for it in libraries for lib in it.needed if lib.startswith("libcudart.so")})
+    most = max(main.binaries.values(), default=0) if main else 0
+    runtimes = sorted({lib[13:] for it in libraries for lib in it.needed if lib.startswith("libcudart.so.")})
     return BuildFacts(
         package=name,
         version=version.public,
         machine=re.sub(r"^(manylinux[0-9]*|linux)_(\d+_\d+_)?", "", platforms[0]),
-        cuda=inside or toolkit or (runtimes[0].rpartition(".")[2] if runtimes else None),
-        cpu=not runtimes and not coded,
-        local=version.local or (f"cu{inside.replace('.', '')}" if inside else None),
-        architectures=throughout(counts, most) if main else None,
+        cuda=None if inside == "cpu" else inside or toolkit or next(iter(runtimes), None),
+        cpu=inside == "cpu",
+        local=version.local or (re.sub(r"^(\d+)\.", r"cu\1", inside) if inside else None),
+        architectures=throughout(main.binaries, most) if main else None,
         ptx=throughout(main.ptx, most) if main else None,
-        libraries=tuple(
-            LibraryFacts(file=it.file, architectures=in_order(it.binaries), ptx=in_order(it.ptx))
-            for it in coded
-        ),
-        python=pythons([tag.interpreter for tag in tags], metadata["Requires-Python"]),
+        libraries=tuple(library_line(it) for it in coded),
+        python=pythons(tags, metadata["Requires-Python"]),
         torch=torch_pin(metadata.get_all("Requires-Dist") or []),
         tag=".".join(platforms),
         glibc=str(max((it.glibc for it in libraries), default=None) or "") or None,
@@ -146,19 +148,19 @@ def read_wheel(wheel: Path) -> BuildFacts:
     )
 
 
-def library_facts(library: Library) -> LibraryFacts:
-    """Return what torch.toml keeps of a library."""
-    return LibraryFacts(
-        file=library.file, architectures=in_order(library.binaries), ptx=in_order(library.ptx)
-    )
+def library_line(library: Library) -> str:
+    """Say in one line what a library has any device code for."""
+    said = " ".join([f"{library.file}:", *in_order(library.binaries)])
+    return said + (" · PTX " + " ".join(in_order(library.ptx)) if library.ptx else "")
 
 
 def read_libraries(archive: zipfile.ZipFile, folder: Path) -> tuple[list[Library], str | None]:
-    """Read every shared library, one on disk at a time, and the toolkit from the smallest with device code."""
+    """Read every shared library, one on disk at a time; the toolkit is of the smallest with device code."""
     libraries: list[Library] = []
     toolkit = None
     for info in sorted(archive.infolist(), key=lambda info: info.file_size):
-        if not re.search(r"\.so(\.\d+)*$", info.filename):
+        plain = re.sub(r"(\.so)(\.\d+)+$", r"\1", info.filename)
+        if not plain.endswith(".so") or any(it.file == plain for it in libraries):
             continue
         path = folder / "library"
         with archive.open(info) as source, path.open("wb") as target:
@@ -186,31 +188,33 @@ def toolkit_of(binary: bytes) -> str | None:
     if note := re.search(rb"Cuda compilation tools, release (\d+\.\d+)", binary):
         return note[1].decode()
     version: int = struct.unpack_from("<I", binary, 20)[0]
-    return f"{version // 10}.{version % 10}" if 100 <= version < 130 else None
+    return f"{version // 10}.{version % 10}" if version in ELF_VERSIONS else None
 
 
 def torch_version(archive: zipfile.ZipFile) -> str | None:
-    """Return the CUDA that torch's own version.py names."""
+    """Return the CUDA that torch's own version.py names, or `cpu`; None for other packages."""
     if "torch/version.py" not in archive.namelist():
         return None
     found = re.search(r"^cuda\b.*= '([\d.]+)'", archive.read("torch/version.py").decode(), re.MULTILINE)
-    return found[1] if found else None
+    return found[1] if found else "cpu"
 
 
-def pythons(interpreters: Sequence[str], requires: str | None) -> tuple[str, ...]:
-    """Return the Pythons of a wheel: of its tag, or for a stable ABI those that its metadata allows."""
-    tagged = {re.sub(r"^cp3", "3.", it) for it in interpreters if re.fullmatch(r"cp3\d+", it)}
-    if tagged - {"3.8", "3.9"}:
+def pythons(tags: Iterable[Tag], requires: str | None) -> tuple[str, ...]:
+    """Return the Pythons of a wheel: of its tags, or for a stable ABI those that its metadata allows."""
+    tagged = {re.sub(r"^cp3", "3.", tag.interpreter) for tag in tags if tag.abi.startswith("cp3")}
+    if tagged:
         return tuple(sorted(tagged, key=Version))
-    return tuple(it for it in PYTHONS if SpecifierSet(requires or "").contains(f"{it}.0"))
+    floor = min((tag.interpreter[3:] for tag in tags if tag.interpreter.startswith("cp3")), default="0")
+    allowed = SpecifierSet(requires or "") & SpecifierSet(f">=3.{floor}")
+    return tuple(it for it in PYTHONS if allowed.contains(f"{it}.0"))
 
 
 def torch_pin(requires: Sequence[str]) -> str | None:
-    """Return the torch release that a wheel's metadata asks for, when it is exactly one."""
-    wishes = [Requirement(it) for it in requires]
-    pins = [wish.specifier for wish in wishes if wish.name == "torch" and "extra ==" not in str(wish.marker)]
-    found = re.fullmatch(r"==([\d.]+)", str(pins[0])) if pins else None
-    return found[1] if found else None
+    """Return the torch release that the metadata asks for; an extra's where nothing else is said."""
+    wishes = [wish for wish in map(Requirement, requires) if wish.name == "torch"]
+    wishes.sort(key=lambda wish: "extra ==" in str(wish.marker))
+    found = [it[1] for wish in wishes if (it := re.fullmatch(r"==([\d.]+)", str(wish.specifier)))]
+    return found[0] if found else None
 
 
 def toml(build: BuildFacts) -> str:
@@ -218,17 +222,11 @@ def toml(build: BuildFacts) -> str:
     lines = ["[[build]]"]
     for key in (field.name for field in fields(build)):
         value = getattr(build, key)
-        if key == "libraries":
-            lines += ["libraries = [", *(f"    {_inline(it)}," for it in value), "]"] if value else []
+        if key == "libraries" and value:
+            lines += ["libraries = [", *(f"    {json.dumps(it, ensure_ascii=False)}," for it in value), "]"]
         elif value is not None and value is not False and (value != () or key in {"architectures", "ptx"}):
             lines.append(f"{key} = {json.dumps(value)}")
     return "\n".join(lines)
-
-
-def _inline(library: LibraryFacts) -> str:
-    """Write a library as an inline table."""
-    ptx = f", ptx = {json.dumps(library.ptx)}" if library.ptx else ""
-    return f'{{ file = "{library.file}", architectures = {json.dumps(library.architectures)}{ptx} }}'
 
 
 def main() -> int:

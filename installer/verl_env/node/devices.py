@@ -52,10 +52,10 @@ def find_nvidia_device(host: Host, pci: tuple[PciDevice, ...]) -> Value | None:
     on_bus = [f"{one.address} {one.vendor[2:]}:{one.device[2:]}" for one in pci if is_nvidia_gpu(one)]
     if on_bus:
         return Value(value=", ".join(on_bus), source=_PCI)
-    for path in ("/dev/nvidiactl", "/dev/dxg"):
-        if host.path(path).exists():
-            return Value(value=path, source="/dev")
-    return None
+    # Under WSL every vendor's GPU is /dev/dxg; Windows' NVIDIA driver brings its libcuda along.
+    if host.path("/dev/dxg").exists() and host.glob("/usr/lib/wsl/lib", "libcuda.so*"):
+        return Value(value="/dev/dxg", source="/usr/lib/wsl/lib/libcuda.so")
+    return Value(value="/dev/nvidiactl", source="/dev") if host.path("/dev/nvidiactl").exists() else None
 
 
 def is_nvidia_gpu(one: PciDevice) -> bool:

@@ -43,6 +43,13 @@ class Evidence:
         return self.device is not None or self.kernel is not None
 
     @property
+    def loaded(self) -> str:
+        """Name the driver in use and where it was seen; nothing when there is none."""
+        if self.kernel:
+            return f"kernel driver {self.kernel.version} ({self.kernel.source})"
+        return f"Windows' driver ({self.device.source})" if self.wsl and self.device else ""
+
+    @property
     def severity(self) -> str:
         """Return how bad a broken library is: without any hardware nobody would have used it."""
         return "error" if self.in_sight else "warning"
@@ -198,7 +205,7 @@ def _nvml_code(seen: Evidence) -> Finding | None:
 
 def _nvml_missing(seen: Evidence) -> Finding | None:
     """Find a driver without its management library."""
-    if seen.nvml.found or seen.kernel is None:
+    if seen.nvml.found or not seen.loaded:
         return None
     stray = next((path for path in seen.strays if "libnvidia-ml" in path), None)
     action = "have the driver's libnvidia-ml installed, of the kernel driver's version"
@@ -210,7 +217,7 @@ def _nvml_missing(seen: Evidence) -> Finding | None:
         id="nvml-missing",
         severity="warning",
         what="the driver is loaded, and its NVML library is not found",
-        evidence=f"kernel driver {seen.kernel.version} ({seen.kernel.source}); {seen.nvml.said}",
+        evidence=f"{seen.loaded}; {seen.nvml.said}",
         why="vLLM, Ray and torch ask NVML which GPUs there are",
         action=action,
     )

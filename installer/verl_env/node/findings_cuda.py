@@ -70,7 +70,7 @@ def judge_libcuda_faults(seen: Evidence, earlier: tuple[str, ...]) -> Iterator[F
 
 def _missing(seen: Evidence) -> Iterator[Finding]:
     """Find a driver without libcuda."""
-    if seen.kernel is None:
+    if not seen.loaded:
         return
     stray = next((path for path in seen.strays if "libcuda" in path), None)
     action = (
@@ -84,7 +84,7 @@ def _missing(seen: Evidence) -> Iterator[Finding]:
         id="libcuda-missing",
         severity="error",
         what="the driver is loaded, and no program here would find its libcuda",
-        evidence=f"kernel driver {seen.kernel.version} ({seen.kernel.source}); {seen.cuda.said}",
+        evidence=f"{seen.loaded}; {seen.cuda.said}",
         why="every CUDA program begins by loading libcuda.so.1",
         action=action,
     )

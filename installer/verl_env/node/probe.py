@@ -37,8 +37,8 @@ def probe_node(
     pythons = Later(partial(find_interpreters, host)) if interpreters else None
     rooms = Later(partial(probe_folders, host, folders))
     limit = 2 * host.patience + 1
-    cuda = _get("libcuda", asked_cuda, _silent("libcuda"), limit, failed)
-    nvml = _get("NVML", asked_nvml, _silent("NVML"), limit, failed)
+    cuda = _get_library("libcuda", asked_cuda, limit, failed)
+    nvml = _get_library("NVML", asked_nvml, limit, failed)
     stack = assemble_stack(host, nvml, cuda)
     glibc = system.read_glibc()
     return Node(
@@ -82,9 +82,18 @@ def _get(name: str, started: Later[T], otherwise: T, limit: float, failed: list[
         return otherwise
 
 
-def _silent(library: str) -> LibraryAnswer:
-    """Stand in for a library whose child cannot even be killed: a process stuck in the driver."""
-    return LibraryAnswer(library=library, found=True, fault="hung", said="its process hangs in the kernel")
+def _get_library(
+    library: str, started: Later[LibraryAnswer], limit: float, failed: list[Finding]
+) -> LibraryAnswer:
+    """Return what a library answered; one whose child cannot even be killed is stuck in the driver."""
+    try:
+        return started.get(limit)
+    except TimeoutError:
+        return LibraryAnswer(
+            library=library, found=True, fault="hung", said="its process hangs in the kernel"
+        )
+    except Exception:  # noqa: BLE001 - _get makes it a finding
+        return _get(library, started, LibraryAnswer(library=library, found=False), 0, failed)
 
 
 def _no_glibc() -> Finding:

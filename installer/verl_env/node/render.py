@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,22 +40,26 @@ Entry = tuple[str, str, str]
 
 
 def _align(entries: Sequence[Entry], dim: Callable[[str], str]) -> Iterator[str]:
-    """Yield label, value and source in columns; a source that does not fit gets a line of its own."""
+    """Yield label, value and source in columns; a source that does not fit gets lines of its own."""
     label = max(_LABEL, *(len(entry[0]) + 2 for entry in entries))
-    value = max(len(entry[1]) for entry in entries)
-    for name, text, source in entries:
-        line = f"{_MARGIN}{name:<{label}}{text}"
-        bracket = f"[{source}]" if source else ""
-        column = len(_MARGIN) + label + min(value, WIDTH // 2) + 2
-        if not bracket:
-            yield line.rstrip()
-        elif max(len(line) + 2, column) + len(bracket) <= WIDTH:
-            yield f"{line:<{max(len(line) + 2, column)}}{dim(bracket)}"
-        elif len(line) + 2 + len(bracket) <= WIDTH:
-            yield f"{line}  {dim(bracket)}"
+    lines = [f"{_MARGIN}{name:<{label}}{text}" for name, text, _ in entries]
+    column = max(
+        (len(line) for line, entry in zip(lines, entries, strict=True) if _fits(line, entry)), default=0
+    )
+    for line, entry in zip(lines, entries, strict=True):
+        bracket = f"[{entry[2]}]" if entry[2] else ""
+        start = (column if column + 2 + len(bracket) <= WIDTH else len(line)) + 2
+        if not bracket or _fits(line, entry):
+            yield f"{line:<{start}}{dim(bracket)}" if bracket else line.rstrip()
         else:
+            indent = len(_MARGIN) + label
             yield line.rstrip()
-            yield f"{' ' * (len(_MARGIN) + label)}{dim(bracket)}"
+            yield from (f"{' ' * indent}{dim(part)}" for part in textwrap.wrap(bracket, WIDTH - indent))
+
+
+def _fits(line: str, entry: Entry) -> bool:
+    """Whether the source fits behind the value."""
+    return len(line) + 2 + len(f"[{entry[2]}]") <= WIDTH
 
 
 def _driver_lines(node: Node) -> Iterator[Entry]:

@@ -1,0 +1,200 @@
+"""`verl-env install`: detect, choose, lock, build, prove, switch; or a lockfile in place of the first three."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from verl_env import output, paths
+from verl_env.commands.choosing import (
+    Reach,
+    add_choosing_arguments,
+    choose_reachable,
+    choose_row,
+    read_situation,
+)
+from verl_env.environment.build import Plan, build_environment, installed, switch_to
+from verl_env.environment.preflight import check_lock_fits, check_room, find_python
+from verl_env.environment.surroundings import look_around
+from verl_env.errors import LockError
+from verl_env.lock.build import build_lock
+from verl_env.lock.locate import locate
+from verl_env.lock.lockfile import Lock, parse_lock, render_lock
+from verl_env.matrix.load import load_pins
+from verl_env.node.system import read_glibc, read_machine
+from verl_env.output import Result, human_bytes
+
+if TYPE_CHECKING:
+    import argparse
+
+    from verl_env.commands.choosing import Situation
+    from verl_env.environment.receipt import Receipt
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the lockfile, what narrows the choice, and how to build."""
+    parser.add_argument(
+        "lock", nargs="?", metavar="LOCK", help="install this lockfile (default: choose a row)"
+    )
+    add_choosing_arguments(parser)
+    group = parser.add_argument_group("building")
+    group.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    group.add_argument(
+        "--no-smoke", action="store_true", help="do not import anything (proof stops at `files`)"
+    )
+    group.add_argument(
+        "--import-timeout", type=float, default=600.0, metavar="SECONDS", help="limit of each import"
+    )
+    group.add_argument("--no-space-check", action="store_true", help="try even where space seems short")
+    group.add_argument(
+        "--keep-failed", action="store_true", help="keep the folder of a failed build to look into"
+    )
+
+
+def run(args: argparse.Namespace) -> Result:
+    """Install what was asked for; when it is there already, say so and stop."""
+    situation = _here(read_situation(args))
+    reach = Reach()
+    lock = read_lock_file(Path(args.lock)) if args.lock else _lock_if_installed(situation, reach)
+    if lock is None:
+        fit, pins, _ = choose_reachable(situation, reach, for_install=not args.dry_run)
+        for note in fit.notes:
+            output.note(f"note: {note}")
+        lock = build_lock(fit.entry, pins, situation.matrix.facts)
+    check_lock_fits(lock.table, situation.node)
+    if receipt := installed(lock):
+        return _there(receipt, lock, dry=args.dry_run)
+    folder = paths.environments() / lock.name
+    if not args.no_space_check:
+        check_room(lock.table, folder)
+    if args.dry_run:
+        return Result(data=_planned(lock, folder), text=_plan_text(lock, folder))
+    output.note(f"{lock.table.title}: {len(lock.pins)} packages, {human_bytes(lock.table.download_bytes)}")
+    return _built(build_environment(_plan(lock, folder, situation, args)), folder)
+
+
+def _here(situation: Situation) -> Situation:
+    """Complete a described node with what this machine is: the packages are installed here."""
+    node = situation.node
+    if not node.described:
+        return situation
+    return replace(
+        situation,
+        node=replace(node, glibc=node.glibc or read_glibc(), machine=node.machine or read_machine()),
+    )
+
+
+def _lock_if_installed(situation: Situation, reach: Reach) -> Lock | None:
+    """Return the lock of the best fit when its environment stands already: nothing needs to be in reach then."""
+    fit = choose_row(situation, reach).chosen
+    if fit is None or fit.pins is None:
+        return None
+    lock = build_lock(fit.entry, load_pins(fit.entry, fit.pins), situation.matrix.facts)
+    return lock if installed(lock) else None
+
+
+def read_lock_file(path: Path) -> Lock:
+    """Read a lockfile from disk; raises LockError when it is not there, not whole or not ours."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as err:
+        raise LockError(f"`{path}` is not text: {err}", hint="write it again: verl-env lock") from err
+    except OSError as err:
+        raise LockError(f"`{path}` cannot be read: {err.strerror}", hint="write one: verl-env lock") from err
+    return parse_lock(text, str(path))
+
+
+def _plan(lock: Lock, folder: Path, situation: Situation, args: argparse.Namespace) -> Plan:
+    """Find the Python and the files; nothing is written yet."""
+    interpreter = find_python(lock.table.python)
+    output.note(f"Python {interpreter.version} at {interpreter.path} ({interpreter.kind})")
+    located = locate(lock.pins, lock.table.python, situation.indexes, situation.matrix.facts)
+    node = situation.node
+    return Plan(
+        lock=lock,
+        lock_text=render_lock(replace(lock, urls=located.urls)),
+        folder=folder,
+        interpreter=interpreter,
+        index_options=located.options,
+        around=look_around(node, measured=not node.described),
+        device=_device(situation),
+        smoke=not args.no_smoke,
+        import_seconds=args.import_timeout,
+        keep_failed=args.keep_failed,
+    )
+
+
+def _device(situation: Situation) -> str:
+    """Name the device that was present while the proof ran; a described GPU is not present."""
+    node = situation.node
+    if node.described or not node.gpus:
+        return "none"
+    return f"{node.gpus[0].name}, driver {node.driver.version if node.driver else 'unknown'}"
+
+
+def _there(receipt: Receipt, lock: Lock, *, dry: bool) -> Result:
+    """Say what is there; make it current if it was not."""
+    folder = paths.environments() / lock.name
+    moved = False if dry else switch_to(folder)
+    data = _receipt_data(receipt, folder) | {"changed": moved}
+    what = "is now current" if moved else "is already there, and current"
+    return Result(data=data, text=f"{receipt.title} {what}: {folder}\n{_next_steps()}")
+
+
+def _built(receipt: Receipt, folder: Path) -> Result:
+    """Say what was built and proved, and what was not."""
+    for note in receipt.notes:
+        output.warn(note)
+    lines = [
+        f"{receipt.title} is ready: {folder}",
+        f"Python {receipt.python}, {receipt.packages} packages; proved: {receipt.level}"
+        + (f" ({', '.join(it.module for it in receipt.shown)})" if receipt.shown else "")
+        + f"; device: {receipt.device}",
+    ]
+    if receipt.device == "none":
+        lines.append("no kernel ran: there was no GPU to run one on")
+    if receipt.settings:
+        lines.append("verl needs these settings with this row:")
+        lines += [f"  {setting}" for setting in receipt.settings]
+    return Result(
+        data=_receipt_data(receipt, folder) | {"changed": True}, text="\n".join([*lines, _next_steps()])
+    )
+
+
+def _receipt_data(receipt: Receipt, folder: Path) -> dict[str, Any]:
+    from verl_env.records import to_plain
+
+    return {"folder": str(folder), "current": str(paths.current()), "receipt": to_plain(receipt)}
+
+
+def _next_steps() -> str:
+    return 'use it: eval "$(verl-env env)"   or: verl-env run -- python …'
+
+
+def _planned(lock: Lock, folder: Path) -> dict[str, Any]:
+    table = lock.table
+    return {
+        "folder": str(folder),
+        "row": table.row,
+        "title": table.title,
+        "digest": table.digest,
+        "python": table.python,
+        "packages": len(lock.pins),
+        "download_bytes": table.download_bytes,
+        "installed_bytes": table.installed_bytes,
+        "imports": list(table.imports),
+        "changed": False,
+    }
+
+
+def _plan_text(lock: Lock, folder: Path) -> str:
+    table = lock.table
+    room = f", {human_bytes(table.installed_bytes)} on disk" if table.installed_bytes else ""
+    lines = [
+        f"would install {table.title} (row {table.row}) into {folder}",
+        f"Python {table.python}, {len(lock.pins)} packages, {human_bytes(table.download_bytes)} to fetch{room}",
+        f"then import {', '.join(table.imports)}",
+        f"then point {paths.current()} at it",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""An installed lock: its folder, its variables, its receipt."""

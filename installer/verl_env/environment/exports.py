@@ -1,0 +1,96 @@
+"""The variables an environment needs, decided from what this node has. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from verl_env.lock.lockfile import Table
+    from verl_env.node.facts import Toolkit
+
+SET, PREPEND, UNSET = "set", "prepend", "unset"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """One variable: `how` is set, prepend (to a list separated by colons) or unset; `why` says where it comes from."""
+
+    name: str
+    value: str
+    how: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What of this node decides the exports.
+
+    `hugging_face` is the cache folder to use and why; `library_folder` holds the only libcuda.so.1 that programs
+    find, when they find it through LD_LIBRARY_PATH alone.
+    """
+
+    toolkits: tuple[Toolkit, ...]
+    hugging_face: tuple[str, str]
+    token_file: str | None = None
+    library_folder: str | None = None
+
+
+def exports_of(table: Table, folder: str, around: Surroundings) -> tuple[tuple[Export, ...], tuple[str, ...]]:
+    """Return the exports, and notes on what will not work without something that this node lacks."""
+    notes: list[str] = []
+    found = [
+        Export(name="VIRTUAL_ENV", value=folder, how=SET, why="the environment"),
+        Export(name="PATH", value=f"{folder}/bin", how=PREPEND, why="its programs"),
+        Export(name="PYTHONNOUSERSITE", value="1", how=SET, why="~/.local must not leak in"),
+        Export(name="PYTHONPATH", value="", how=UNSET, why="other people's modules must not leak in"),
+        Export(name="PYTHONHOME", value="", how=UNSET, why="it would point Python elsewhere"),
+    ]
+    if table.cuda:
+        found += _cuda_home(table.cuda, around.toolkits, notes)
+    home, why = around.hugging_face
+    found.append(Export(name="HF_HOME", value=home, how=SET, why=why))
+    if around.token_file:
+        found.append(
+            Export(name="HF_TOKEN_PATH", value=around.token_file, how=SET, why="where the token already is")
+        )
+    if around.library_folder:
+        why = "libcuda.so.1 is found nowhere else"
+        found.append(Export(name="LD_LIBRARY_PATH", value=around.library_folder, how=PREPEND, why=why))
+    found += [Export(name=name, value=value, how=SET, why="the row") for name, value in table.exports.items()]
+    return tuple(found), tuple(notes)
+
+
+def _cuda_home(cuda: str, toolkits: tuple[Toolkit, ...], notes: list[str]) -> list[Export]:
+    """Name the toolkit of the row's minor; never one of another minor (its headers and nvcc would not agree)."""
+    for toolkit in toolkits:
+        if toolkit.version and Version(toolkit.version).release[:2] == Version(cuda).release[:2]:
+            why = f"nvcc {toolkit.version} is of the row's CUDA {cuda}"
+            return [
+                Export(name="CUDA_HOME", value=toolkit.path, how=SET, why=why),
+                Export(name="PATH", value=f"{toolkit.path}/bin", how=PREPEND, why="nvcc"),
+            ]
+    others = ", ".join(f"{it.version} at {it.path}" for it in toolkits if it.version)
+    notes.append(
+        f"no CUDA {cuda} toolkit is on this node{f' (found: {others})' if others else ''}: CUDA_HOME is not set, and "
+        "what compiles CUDA code at run time (flashinfer's JIT, torch extensions) will not find nvcc"
+    )
+    return [Export(name="CUDA_HOME", value="", how=UNSET, why=f"no toolkit of CUDA {cuda} is here")]
+
+
+def applied(exports: tuple[Export, ...], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return `environ` with the exports applied; a folder already at the front of a list is not added twice."""
+    result = dict(environ)
+    for export in exports:
+        if export.how == UNSET:
+            result.pop(export.name, None)
+        elif export.how == SET:
+            result[export.name] = export.value
+        else:
+            rest = [part for part in result.get(export.name, "").split(":") if part and part != export.value]
+            result[export.name] = ":".join([export.value, *rest])
+    return result

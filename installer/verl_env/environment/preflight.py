@@ -1,0 +1,132 @@
+"""Everything that would stop an installation, looked at before its first byte."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from verl_env import paths, uv
+from verl_env.errors import LockError, PreflightError
+from verl_env.node.folders import probe_folders
+from verl_env.node.host import Host
+from verl_env.node.interpreters import find_interpreters
+from verl_env.output import human_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from verl_env.lock.lockfile import Table
+    from verl_env.node.facts import Folder, Interpreter, Node
+
+# Before `matrix prove` has measured a row: unpacked GPU stacks were 2.1 to 2.3 times their wheels (facts of 2026-11).
+_UNPACKED = 2.4
+_KIND_ORDER = ("uv", "system", "path", "pyenv", "conda")
+
+
+def check_lock_fits(table: Table, node: Node) -> None:
+    """Refuse a lock that this node cannot run; raises LockError with what it needs and what is here."""
+    machine = os.uname().machine
+    if table.arch != machine:
+        raise LockError(
+            f"the lock is for {table.arch}, and this machine is {machine}",
+            hint=f"write one for it: verl-env lock --arch {machine}",
+        )
+    if table.glibc and node.glibc and Version(node.glibc.value) < Version(table.glibc):
+        raise LockError(
+            f"the lock needs glibc >= {table.glibc}, and this node has {node.glibc.value}",
+            hint="choose a row for this node: verl-env matrix explain",
+        )
+    if not table.driver or (node.libcuda and node.libcuda.compat and node.libcuda.works):
+        return
+    if node.driver is None:
+        raise LockError(
+            f"the lock is for CUDA {table.cuda}, and no NVIDIA driver is loaded here",
+            hint="to build for GPU nodes on this machine, describe one: --driver VERSION",
+        )
+    if Version(node.driver.version) < Version(table.driver):
+        raise LockError(
+            f"the lock needs driver >= {table.driver} (CUDA {table.cuda}), and this node has {node.driver.version}",
+            hint="choose a row for this node: verl-env matrix explain",
+        )
+
+
+def check_room(table: Table, folder: Path) -> tuple[Folder, ...]:
+    """Refuse when the target or uv's cache cannot take what the lock says it needs; return both folders."""
+    target, cache = probe_folders(Host(), {"environments": folder, "cache": paths.uv_cache()})
+    for place in (target, cache):
+        if not place.writable:
+            raise PreflightError(
+                f"`{place.path}` cannot be written{f': {place.error}' if place.error else ''}",
+                hint="name another folder: --home DIR",
+            )
+    need = table.installed_bytes or int(table.download_bytes * _UNPACKED)
+    # On one file system, the environment is hard links into the cache; on two, it is a copy.
+    for place in (target, cache) if _device(target) != _device(cache) else (cache,):
+        if place.free_bytes is not None and place.free_bytes < need:
+            raise PreflightError(
+                f"no space: `{place.path}` has {human_bytes(place.free_bytes)} free, and "
+                f"{human_bytes(need)} are needed ({place.filesystem})",
+                hint="free some, name another folder with --home, or skip this check with --no-space-check",
+            )
+        if place.free_inodes and table.installed_files and place.free_inodes < table.installed_files:
+            raise PreflightError(
+                f"no inodes: `{place.path}` has {place.free_inodes} left, and {table.installed_files} are needed",
+                hint="name another folder with --home, or skip this check with --no-space-check",
+            )
+    return target, cache
+
+
+def _device(folder: Folder) -> int | None:
+    """Return the device number of the nearest existing parent: hard links need the same one."""
+    from pathlib import Path
+
+    from verl_env.node.folders import nearest_existing
+
+    try:
+        return nearest_existing(Path(folder.path)).stat().st_dev
+    except OSError:
+        return None
+
+
+def usable(interpreters: Iterable[Interpreter]) -> tuple[Interpreter, ...]:
+    """Return those that start, are CPython and of this machine's architecture; best first.
+
+    One with Python.h comes before one without (Triton compiles against it), then uv's own, the system's, pyenv's
+    and conda's, then the newest patch.
+    """
+    machine = os.uname().machine
+    good = [it for it in interpreters if it.starts and it.version and it.implementation in (None, "cpython")]
+    good = [it for it in good if it.machine in (None, machine)]
+    good.sort(key=lambda it: Version(it.version or "0"), reverse=True)
+    good.sort(key=lambda it: (not it.headers, _KIND_ORDER.index(it.kind) if it.kind in _KIND_ORDER else 9))
+    return tuple(good)
+
+
+def minor_of(version: str) -> str:
+    """Return `3.12` of `3.12.1`."""
+    return ".".join(str(part) for part in Version(version).release[:2])
+
+
+def find_python(minor: str, *, fetch: bool = True) -> Interpreter:
+    """Return a Python of this minor: found here, or brought by uv; raises PreflightError when there is none."""
+    found = usable(find_interpreters(Host()))
+    for interpreter in found:
+        if minor_of(interpreter.version or "0") == minor:
+            return interpreter
+    said: tuple[str, ...] = ()
+    if fetch:
+        done = uv.fetch_python(minor)
+        said = tuple(line.strip() for line in done.tail(4))
+        if done.returncode == 0:
+            for interpreter in usable(find_interpreters(Host())):
+                if minor_of(interpreter.version or "0") == minor:
+                    return interpreter
+    here = ", ".join(dict.fromkeys(it.version or "" for it in found)) or "none"
+    raise PreflightError(
+        f"no Python {minor} is on this node (found: {here}), and uv could not bring one",
+        details=said,
+        hint=f"install python{minor} with your system's packages, pyenv or conda, or choose by --python",
+    )

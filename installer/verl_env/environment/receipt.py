@@ -1,0 +1,103 @@
+"""The receipt: written last. An environment without one does not exist."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from verl_env import paths
+from verl_env.environment.exports import Export
+from verl_env.errors import NoEnvironmentError
+from verl_env.files import write_atomically
+from verl_env.records import RecordError, from_plain, to_plain
+
+NAME = "verl-env-receipt.json"
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """One module that was imported for the receipt's proof; `seconds` is wall time."""
+
+    module: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What is installed in a folder, from which lock, with which Python, and what was proved of it.
+
+    `python` is the exact version; `level` the highest proof level reached; `made` is in UTC, ISO 8601.
+    """
+
+    schema: int
+    name: str
+    lock_digest: str
+    row: str
+    title: str
+    python: str
+    interpreter: str
+    packages: int
+    made: str
+    by: str
+    level: str
+    device: str
+    imports: tuple[str, ...]
+    shown: tuple[Shown, ...]
+    exports: tuple[Export, ...]
+    notes: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+
+
+def read_receipt(folder: Path) -> Receipt | None:
+    """Return an environment's receipt, or None when there is none that can be read."""
+    try:
+        plain = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        return from_plain(Receipt, plain) if plain.get("schema") == SCHEMA else None
+    except (OSError, ValueError, AttributeError, RecordError):
+        return None
+
+
+def write_receipt(folder: Path, receipt: Receipt) -> None:
+    """Write it: from here on the environment is complete."""
+    write_atomically(folder / NAME, json.dumps(to_plain(receipt), indent=2, ensure_ascii=False) + "\n")
+
+
+def now() -> str:
+    """Return this moment in UTC, to the second."""
+    return dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")
+
+
+def find_environment(name: str | None) -> tuple[Path, Receipt]:
+    """Return the current environment, or the one whose name starts with `name` (or whose folder it is)."""
+    folder = _folder_of(name)
+    receipt = read_receipt(folder)
+    if receipt is None:
+        raise NoEnvironmentError(
+            f"`{folder}` is not a complete environment", hint="build it: verl-env install", details=()
+        )
+    return folder, receipt
+
+
+def _folder_of(name: str | None) -> Path:
+    """Resolve `current`, a path, a name or the unambiguous start of one."""
+    if name is None:
+        if not paths.current().exists():
+            raise NoEnvironmentError("no environment is in use yet", hint="build one: verl-env install")
+        return paths.current().resolve()
+    if "/" in name:
+        return Path(name).expanduser().resolve()
+    there = paths.environments()
+    found = sorted(it for it in there.glob("*") if it.name.startswith(name) and (it / NAME).is_file())
+    exact = [it for it in found if it.name == name] or found
+    if len(exact) == 1:
+        return exact[0]
+    all_names = [it.name for it in sorted(there.glob("*")) if (it / NAME).is_file()]
+    what = (
+        f"`{name}` could be {', '.join(it.name for it in found)}"
+        if found
+        else f"no environment is called `{name}`"
+    )
+    raise NoEnvironmentError(what, details=tuple(all_names), hint="name one of them in full")

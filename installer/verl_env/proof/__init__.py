@@ -1,0 +1,1 @@
+"""What is shown of an environment, level by level, and never overstated."""
