@@ -18,7 +18,8 @@ HEAVY = ("rich", "requests", "packaging.pylock", "pynvml", "tomlkit", "email", "
 
 def verl_env(*words, home, options=(), **variables):
     """Run the command with a home of its own."""
-    environ = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(PACKAGE), **variables}
+    search = os.pathsep.join(filter(None, (str(PACKAGE), os.environ.get("PYTHONPATH"))))
+    environ = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": search, **variables}
     argv = [sys.executable, *options, "-m", "verl_env", *words]
     return subprocess.run(argv, env=environ, capture_output=True, text=True, check=False, timeout=60)
 

@@ -12,6 +12,7 @@ import pytest
 
 from verl_env.node.facts import Driver, Gpu, Nvml, Value
 from verl_env.node.host import Host
+from verl_env.node.libcuda import ask_libcuda
 from verl_env.node.probe import probe_node
 
 STUBS = Path(__file__).parent / "nvml_stub"
@@ -49,6 +50,14 @@ def root(tmp_path):
     for name in ("nvidia0", "nvidiactl", "nvidia-uvm"):
         (folder / "dev" / name).touch()
     return folder
+
+
+@pytest.fixture
+def no_driver_here():
+    """Skip on a machine whose own driver libraries the loader would find: they cannot be hidden from it."""
+    answer = ask_libcuda(Host(environ={}))
+    if answer.found:
+        pytest.skip(f"this machine has {answer.path}, which the loader finds on its own")
 
 
 def detect(root, *folders, patience=10.0, path="/nonexistent", **variables):
@@ -188,6 +197,7 @@ def test_library_that_is_no_library(root, stubs, tmp_path):
     assert ["libcuda-unloadable"] == ids(detect(root, tmp_path / "bad", stubs))
 
 
+@pytest.mark.usefixtures("no_driver_here")
 def test_driver_without_libraries(root):
     """A loaded driver whose libraries no program would find gives both findings, and the kernel's version."""
     node = detect(root)
@@ -195,6 +205,7 @@ def test_driver_without_libraries(root):
     assert ["nvml-missing", "libcuda-missing"] == ids(node)
 
 
+@pytest.mark.usefixtures("no_driver_here")
 def test_libraries_the_loader_does_not_know(root):
     """Driver libraries in a folder off the loader's path: the action names the folder."""
     folder = root / "usr/local/nvidia/lib64"
@@ -205,6 +216,7 @@ def test_libraries_the_loader_does_not_know(root):
     assert {f"add {folder} to LD_LIBRARY_PATH"} == actions
 
 
+@pytest.mark.usefixtures("no_driver_here")
 def test_gpu_not_given_to_the_container(root):
     """A kernel driver without device files in a container: it was started without its GPUs."""
     (root / ".dockerenv").touch()
@@ -212,6 +224,7 @@ def test_gpu_not_given_to_the_container(root):
     assert ["gpu-not-in-container"] == ids(detect(root))[:1]
 
 
+@pytest.mark.usefixtures("no_driver_here")
 def test_hardware_without_driver(tmp_path):
     """A GPU on the bus and no driver is one finding, and the node has NVIDIA hardware."""
     device = tmp_path / "sys/bus/pci/devices/0000:00:06.0"
@@ -223,6 +236,7 @@ def test_hardware_without_driver(tmp_path):
     assert Value(value="0000:00:06.0 10de:2335", source="/sys/bus/pci/devices") == node.nvidia_device
 
 
+@pytest.mark.usefixtures("no_driver_here")
 def test_plain_machine(tmp_path):
     """A machine with nothing of NVIDIA's has nothing to complain about."""
     node = detect(tmp_path)
@@ -247,6 +261,7 @@ def write_nvidia_smi(folder: Path, script: str) -> None:
 ROW = "0, GPU-00000000, NVIDIA H200, 580.159.04, 9.0, 143771, 143156, Disabled, 00000000:00:06.0"
 
 
+@pytest.mark.usefixtures("no_driver_here")
 def test_nvidia_smi_answers_for_nvml(root, tmp_path):
     """Without NVML, nvidia-smi's driver, GPUs and CUDA version are taken."""
     header = "| NVIDIA-SMI 580.159.04   Driver Version: 580.159.04   CUDA Version: 13.0 |"
@@ -259,6 +274,7 @@ def test_nvidia_smi_answers_for_nvml(root, tmp_path):
     ]
 
 
+@pytest.mark.usefixtures("no_driver_here")
 def test_old_nvidia_smi_without_compute_cap(root, tmp_path):
     """A driver that knows neither compute_cap nor MIG is asked again without them."""
     old = "0, GPU-0, Tesla V100-SXM2-32GB, 470.82.01, 32510, 32480, 00000000:00:04.0"
@@ -284,6 +300,7 @@ def test_nvidia_smi_that_says_mismatch(root, stubs, tmp_path):
     assert f"nvidia-smi: {said} NVML library version: 580.211" in node.findings[0].evidence
 
 
+@pytest.mark.usefixtures("no_driver_here")
 def test_gpus_from_the_kernel_alone(root):
     """With no library at all the GPUs' names still come from /proc."""
     folder = root / "proc/driver/nvidia/gpus/0000:00:06.0"

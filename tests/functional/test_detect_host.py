@@ -18,6 +18,7 @@ from verl_env.node.folders import probe_folders
 from verl_env.node.host import Host
 from verl_env.node.interpreters import find_interpreters
 from verl_env.node.later import Later, map_together
+from verl_env.node.probe import probe_node
 from verl_env.node.toolkits import find_toolkits
 
 BASE = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
@@ -394,3 +395,20 @@ def test_nvidia_switch_is_no_gpu(tmp_path):
     pci(tmp_path, "0000:02:00.1", "0x10de", "0x22ba", "0x040300")
     here = host(tmp_path)
     assert None is devices.find_nvidia_device(here, devices.list_pci(here))
+
+
+def test_windows_gpu_of_another_vendor(tmp_path):
+    """Under WSL /dev/dxg alone says nothing of NVIDIA; its libcuda beside it does."""
+    lay(tmp_path, {"/dev/dxg": "", "/usr/lib/wsl/lib/libd3d12.so": ""})
+    assert devices.find_nvidia_device(host(tmp_path), ()) is None
+    lay(tmp_path, {"/usr/lib/wsl/lib/libcuda.so.1": ""})
+    expected = Value(value="/dev/dxg", source="/usr/lib/wsl/lib/libcuda.so")
+    assert expected == devices.find_nvidia_device(host(tmp_path), ())
+
+
+def test_probe_that_breaks_is_a_finding(tmp_path, monkeypatch):
+    """A probe that raises costs its own facts only."""
+    monkeypatch.setattr("verl_env.node.probe.find_toolkits", lambda _: 1 // 0)
+    node = probe_node(host=host(tmp_path), interpreters=False)
+    assert ["probe-failed"] == [finding.id for finding in node.findings if finding.id != "no-glibc"]
+    assert node.kernel
