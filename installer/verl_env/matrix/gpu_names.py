@@ -24,18 +24,13 @@ _NOISE = re.compile(
 )
 
 
-def gpu_by_name(name: str, gpus: tuple[GpuFacts, ...]) -> GpuFacts | None:
-    """Match a name as a whole, less what is noise: `A100-SXM4-80GB` is an A100, `RTX 3090 Ti` no RTX 3090."""
-    return by_name(gpus).get(plain_name(name))
-
-
 def by_name(gpus: tuple[GpuFacts, ...]) -> dict[str, GpuFacts]:
-    """Return every name and alias in its plain form."""
+    """Return the GPU of every name and alias, each in its plain form."""
     return {plain_name(text): gpu for gpu in gpus for text in (gpu.name, *gpu.aliases)}
 
 
 def plain_name(name: str) -> str:
-    """Lowercase, cut a MIG profile or a board's number, drop noise words and separators."""
+    """Return what makes a name another GPU's: `A100-SXM4-80GB` is an A100, `RTX 3090 Ti` no RTX 3090."""
     text = re.sub(r"[\s_-](mig[\s_-].*|pg\d+-\d+)$", "", name.lower())
     words = [word for word in re.split(r"[^a-z0-9.]+", text) if word]
     kept = [word for word in words if not _NOISE.fullmatch(word)]

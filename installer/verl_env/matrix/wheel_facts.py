@@ -56,7 +56,7 @@ class Library:
 
     file: str
     needed: tuple[str, ...]
-    glibc: Version
+    glibc: Version | None
     binaries: Counter[str]
     ptx: Counter[str]
 
@@ -100,7 +100,7 @@ def read_library(path: Path, file: str) -> Library:
     binaries: Counter[str] = Counter()
     ptx: Counter[str] = Counter()
     needed: list[str] = []
-    glibc = Version("0")
+    glibc: list[Version] = []
     with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
         for section in ELFFile(stream).iter_sections():
             if section.name == ".nv_fatbin" and section["sh_type"] != "SHT_NOBITS":
@@ -111,9 +111,9 @@ def read_library(path: Path, file: str) -> Library:
                 needed = [tag.needed for tag in cast(Any, section).iter_tags("DT_NEEDED")]
             elif section.name == ".gnu.version_r":
                 names = [aux.name for _, found in cast(Any, section).iter_versions() for aux in found]
-                asked = [name[6:] for name in names if re.fullmatch(r"GLIBC_\d[\d.]*", name)]
-                glibc = max([glibc, *map(Version, asked)])
-    return Library(file=file, needed=tuple(needed), glibc=glibc, binaries=binaries, ptx=ptx)
+                glibc = [Version(name[6:]) for name in names if re.fullmatch(r"GLIBC_\d[\d.]*", name)]
+    floor = max(glibc, default=None)
+    return Library(file=file, needed=tuple(needed), glibc=floor, binaries=binaries, ptx=ptx)
 
 
 def read_wheel(wheel: Path) -> BuildFacts:
@@ -124,6 +124,7 @@ def read_wheel(wheel: Path) -> BuildFacts:
         inside = torch_version(archive)
         (entry,) = (it for it in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", it))
         metadata = HeaderParser().parsestr(archive.read(entry).decode())
+    floors = [it.glibc for it in libraries if it.glibc]
     platforms = sorted({tag.platform for tag in tags})
     coded = [it for it in libraries if it.binaries or it.ptx]
     main = max(coded, key=lambda it: (len(it.binaries), it.binaries.total()), default=None)
@@ -142,7 +143,7 @@ def read_wheel(wheel: Path) -> BuildFacts:
         python=pythons(tags, metadata["Requires-Python"]),
         torch=torch_pin(metadata.get_all("Requires-Dist") or []),
         tag=".".join(platforms),
-        glibc=str(max((it.glibc for it in libraries), default=None) or "") or None,
+        glibc=str(max(floors)) if floors else None,
         read="wheel",
         source=wheel.name,
     )
