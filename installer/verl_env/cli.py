@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     as_json = "--json" in words[: words.index("--") if "--" in words else None]
     verbose = "-v" in words or "--verbose" in words
     try:
-        result = _dispatch(command, words)
+        return _finish(command, _dispatch(command, words), as_json=as_json)
     except VerlEnvError as err:
         return _fail(command, err, as_json=as_json, verbose=verbose)
     except KeyboardInterrupt:
@@ -52,6 +52,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+
+
+def _finish(command: str, result: Result | int, *, as_json: bool) -> int:
+    """Print what a command returned, once."""
+    from verl_env import output
+
     if isinstance(result, int):
         return result
     if as_json:

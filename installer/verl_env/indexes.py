@@ -84,9 +84,7 @@ def _by_source(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _uv_variables(environ: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
     """Read uv's variables; UV_INDEX may hold `name=url` words."""
-    unnamed = [
-        word.split("=", 1)[-1] if _named(word) else word for word in environ.get("UV_INDEX", "").split()
-    ]
+    unnamed = [word.split("=", 1)[-1] if _named(word) else word for word in environ.get("UV_INDEX", "").split()]
     return [
         ("UV_DEFAULT_INDEX", {"default": _unnamed(environ.get("UV_DEFAULT_INDEX", ""))}),
         ("UV_INDEX_URL", {"default": environ.get("UV_INDEX_URL")}),
@@ -149,9 +147,7 @@ def _pip_files() -> list[tuple[str, dict[str, Any]]]:
     named = os.environ.get("PIP_CONFIG_FILE")
     if named == os.devnull:
         return []
-    system = [
-        Path(base) / "pip" / "pip.conf" for base in os.environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":")
-    ]
+    system = [Path(base) / "pip" / "pip.conf" for base in os.environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":")]
     paths = [
         *([Path(named)] if named else []),
         config / "pip" / "pip.conf",
@@ -187,6 +183,4 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as err:
-        raise UsageError(
-            f"`{path}` cannot be read: {err}", hint="correct that file or its permissions"
-        ) from err
+        raise UsageError(f"`{path}` cannot be read: {err}", hint="correct that file or its permissions") from err

@@ -34,8 +34,7 @@ def envelope(command: str, result: Result, errors: tuple[VerlEnvError, ...] = ()
         "exit_code": result.exit_code,
         "data": result.data,
         "errors": [
-            {"code": err.code, "message": err.message, "hint": err.hint, "details": list(err.details)}
-            for err in errors
+            {"code": err.code, "message": err.message, "hint": err.hint, "details": list(err.details)} for err in errors
         ],
     }
     return json.dumps(plain, indent=2, sort_keys=True, ensure_ascii=False)

@@ -15,9 +15,7 @@ def user_home() -> Path:
     except RuntimeError:
         found = Path("/nonexistent")
     if not found.is_absolute() or str(found) == "/nonexistent":
-        raise UsageError(
-            "HOME is not set, so there is no place for environments", hint="set HOME or VERL_ENV_HOME"
-        )
+        raise UsageError("HOME is not set, so there is no place for environments", hint="set HOME or VERL_ENV_HOME")
     return found
 
 

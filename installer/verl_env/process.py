@@ -43,9 +43,7 @@ class Completed:
 def clean_environ(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return this process's variables less those that leak into Python, pip and uv, plus `extra`."""
     kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in _LEAKY and not name.startswith(_LEAKY_PREFIXES)
+        name: value for name, value in os.environ.items() if name not in _LEAKY and not name.startswith(_LEAKY_PREFIXES)
     }
     return kept | dict(extra or {})
 

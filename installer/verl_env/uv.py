@@ -52,9 +52,7 @@ def executable() -> str:
         pass
     if found := shutil.which("uv"):
         return found
-    raise InstallError(
-        "uv is not here", hint="install verl-env with install.sh, which brings it, or `pip install uv`"
-    )
+    raise InstallError("uv is not here", hint="install verl-env with install.sh, which brings it, or `pip install uv`")
 
 
 def environ(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -69,9 +67,7 @@ def environ(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return process.clean_environ(settings)
 
 
-def run(
-    words: Sequence[str], *, show: bool = False, stdin: str | None = None, cwd: Path | None = None
-) -> Completed:
+def run(words: Sequence[str], *, show: bool = False, stdin: str | None = None, cwd: Path | None = None) -> Completed:
     """Run uv; with `show`, its progress goes to the user's terminal as it comes."""
     progress = () if show and sys.stderr.isatty() else ("--no-progress",)
     color = "always" if show and output.colored(sys.stderr) else "never"
@@ -82,9 +78,7 @@ def run(
         raise InstallError(f"uv could not be started: {err}", hint="reinstall verl-env") from err
 
 
-def compile_pylock(
-    requirements: str, options: Sequence[str], files: Mapping[str, str] | None = None
-) -> dict[str, Any]:
+def compile_pylock(requirements: str, options: Sequence[str], files: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Resolve with `uv pip compile --format pylock.toml` and return the document it printed.
 
     `files` are written to a temporary folder that uv runs in (constraints, overrides), so that `options` can
@@ -116,9 +110,7 @@ def make_venv(folder: Path, python: str) -> None:
         raise InstallError(f"uv could not make `{folder}`", details=done.tail())
 
 
-def sync(
-    python: Path, requirements: str, build: str, index_options: Sequence[str], *, show: bool
-) -> Completed:
+def sync(python: Path, requirements: str, build: str, index_options: Sequence[str], *, show: bool) -> Completed:
     """Install exactly these hashed requirements, from the cache if everything is there, else from the indexes.
 
     The cache goes first because an index without cache headers would have everything fetched again. Bytecode is

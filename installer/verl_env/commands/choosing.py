@@ -48,21 +48,13 @@ def add_choosing_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("choosing")
     group.add_argument("--row", metavar="ID", help="this row of the matrix, if it fits")
     group.add_argument("--verl", metavar="VERSION", help="only rows with this verl")
-    group.add_argument(
-        "--engine", choices=("vllm", "sglang", "none"), help="only rows with this inference engine"
-    )
+    group.add_argument("--engine", choices=("vllm", "sglang", "none"), help="only rows with this inference engine")
     group.add_argument("--python", metavar="X.Y", help="only rows for this Python minor")
-    group.add_argument(
-        "--ray", metavar="VERSION", help="only rows with this Ray (a cluster's must be matched)"
-    )
+    group.add_argument("--ray", metavar="VERSION", help="only rows with this Ray (a cluster's must be matched)")
     group.add_argument("--cpu", action="store_true", help="a row for CPU work, whatever GPUs are here")
     group.add_argument("--prefer-native", action="store_true", help="native support before a newer verl")
-    group.add_argument(
-        "--allow-unproved", action="store_true", help="also rows that nobody has installed yet"
-    )
-    group.add_argument(
-        "--index", metavar="URL", help="package index in place of the one uv and pip are set up with"
-    )
+    group.add_argument("--allow-unproved", action="store_true", help="also rows that nobody has installed yet")
+    group.add_argument("--index", metavar="URL", help="package index in place of the one uv and pip are set up with")
     add_node_arguments(parser)
 
 
@@ -148,9 +140,7 @@ def _what_would_do(situation: Situation, choice: Choice) -> str:
     nearest = choice.nearest
     if nearest is None:
         return "the matrix has no rows; name one with --matrix"
-    floors = [
-        driver_floor(fit.entry.row.cuda, situation.matrix.facts) for fit in choice.fits if fit.driver_needed
-    ]
+    floors = [driver_floor(fit.entry.row.cuda, situation.matrix.facts) for fit in choice.fits if fit.driver_needed]
     from packaging.version import Version
 
     lowest = min((floor for floor in floors if floor), key=Version, default=None)

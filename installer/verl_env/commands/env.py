@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add which environment and which form."""
-    parser.add_argument(
-        "environment", nargs="?", metavar="NAME", help="an environment (default: the current one)"
-    )
+    parser.add_argument("environment", nargs="?", metavar="NAME", help="an environment (default: the current one)")
     parser.add_argument("--format", choices=FORMATS, default="sh", help="how to write them (default: sh)")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl_env import output, paths
+from verl_env.commands.proving import add_proof_arguments
 from verl_env.commands.choosing import (
     Reach,
     add_choosing_arguments,
@@ -34,22 +35,14 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the lockfile, what narrows the choice, and how to build."""
-    parser.add_argument(
-        "lock", nargs="?", metavar="LOCK", help="install this lockfile (default: choose a row)"
-    )
+    parser.add_argument("lock", nargs="?", metavar="LOCK", help="install this lockfile (default: choose a row)")
     add_choosing_arguments(parser)
     group = parser.add_argument_group("building")
     group.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
-    group.add_argument(
-        "--no-smoke", action="store_true", help="do not import anything (proof stops at `files`)"
-    )
-    group.add_argument(
-        "--import-timeout", type=float, default=600.0, metavar="SECONDS", help="limit of each import"
-    )
+    group.add_argument("--no-smoke", action="store_true", help="do not import anything (proof stops at `files`)")
+    group.add_argument("--import-timeout", type=float, default=600.0, metavar="SECONDS", help="limit of each import")
     group.add_argument("--no-space-check", action="store_true", help="try even where space seems short")
-    group.add_argument(
-        "--keep-failed", action="store_true", help="keep the folder of a failed build to look into"
-    )
+    group.add_argument("--keep-failed", action="store_true", help="keep the folder of a failed build to look into")
 
 
 def run(args: argparse.Namespace) -> Result:
@@ -119,8 +112,8 @@ def _plan(lock: Lock, folder: Path, situation: Situation, args: argparse.Namespa
         index_options=located.options,
         around=look_around(node, measured=not node.described),
         device=_device(situation),
-        smoke=not args.no_smoke,
-        import_seconds=args.import_timeout,
+        level=args.level,
+        job_seconds=args.time_limit,
         keep_failed=args.keep_failed,
     )
 
@@ -149,7 +142,7 @@ def _built(receipt: Receipt, folder: Path) -> Result:
     lines = [
         f"{receipt.title} is ready: {folder}",
         f"Python {receipt.python}, {receipt.packages} packages; proved: {receipt.level}"
-        + (f" ({', '.join(it.module for it in receipt.shown)})" if receipt.shown else "")
+        + (f" ({', '.join(it.name for it in receipt.shown)})" if receipt.shown else "")
         + f"; device: {receipt.device}",
     ]
     if receipt.device == "none":
@@ -157,9 +150,7 @@ def _built(receipt: Receipt, folder: Path) -> Result:
     if receipt.settings:
         lines.append("verl needs these settings with this row:")
         lines += [f"  {setting}" for setting in receipt.settings]
-    return Result(
-        data=_receipt_data(receipt, folder) | {"changed": True}, text="\n".join([*lines, _next_steps()])
-    )
+    return Result(data=_receipt_data(receipt, folder) | {"changed": True}, text="\n".join([*lines, _next_steps()]))
 
 
 def _receipt_data(receipt: Receipt, folder: Path) -> dict[str, Any]:

@@ -25,9 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what narrows the choice, and where to write."""
     add_choosing_arguments(parser)
     group = parser.add_argument_group("writing")
-    group.add_argument(
-        "-o", "--output", metavar="FILE", help="where to write (default: pylock.<row>.toml here)"
-    )
+    group.add_argument("-o", "--output", metavar="FILE", help="where to write (default: pylock.<row>.toml here)")
     group.add_argument("--dry-run", action="store_true", help="say what would be written, and write nothing")
 
 
@@ -42,21 +40,15 @@ def run(args: argparse.Namespace) -> Result:
         try:
             write_atomically(target, render_lock(lock))
         except OSError as err:
-            raise LockError(
-                f"`{target}` cannot be written: {err.strerror}", hint="name another file with -o"
-            ) from err
-    return Result(
-        data=_data(lock, target, written=not args.dry_run), text=_text(lock, target, dry=args.dry_run)
-    )
+            raise LockError(f"`{target}` cannot be written: {err.strerror}", hint="name another file with -o") from err
+    return Result(data=_data(lock, target, written=not args.dry_run), text=_text(lock, target, dry=args.dry_run))
 
 
 def with_urls(lock: Lock, pins: Pins, situation: Situation) -> Lock:
     """Ask the index in use where each file is."""
     from dataclasses import replace
 
-    output.note(
-        f"locating {len(pins.pins)} files of {pins.header.row} (cp{pins.header.python}, {pins.header.arch})"
-    )
+    output.note(f"locating {len(pins.pins)} files of {pins.header.row} (cp{pins.header.python}, {pins.header.arch})")
     located = locate(pins.pins, pins.header.python, situation.indexes, situation.matrix.facts)
     return replace(lock, urls=located.urls)
 

@@ -24,9 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the actions; each is one file, matrix_<action>.py."""
     from verl_env import arguments
 
-    actions = parser.add_subparsers(
-        dest="action", metavar="ACTION", required=True, parser_class=arguments.Parser
-    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=arguments.Parser)
     for name, summary in ACTIONS.items():
         sub = actions.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
         arguments.add_common(sub, inherit=True)

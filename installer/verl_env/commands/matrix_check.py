@@ -31,9 +31,7 @@ def run(args: argparse.Namespace) -> Result:
                 faults += check_matrix(entry, pins, matrix.facts)
         faults += check_matrix(entry, None, matrix.facts)
     if faults:
-        error = MatrixError(
-            f"the matrix has {len(faults)} faults", details=tuple(faults), hint="mend each one named"
-        )
+        error = MatrixError(f"the matrix has {len(faults)} faults", details=tuple(faults), hint="mend each one named")
         error.data = {"faults": faults}
         raise error
     count = sum(len(entry.pins) for entry in matrix.entries.values())

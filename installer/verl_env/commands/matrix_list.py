@@ -87,6 +87,4 @@ def _table(lines: list[dict[str, str]]) -> str:
         return "no rows"
     head = {name: name for name in _COLUMNS}
     widths = {name: max(len(line[name]) for line in [head, *lines]) for name in _COLUMNS}
-    return "\n".join(
-        "  ".join(line[name].ljust(widths[name]) for name in _COLUMNS).rstrip() for line in [head, *lines]
-    )
+    return "\n".join("  ".join(line[name].ljust(widths[name]) for name in _COLUMNS).rstrip() for line in [head, *lines])

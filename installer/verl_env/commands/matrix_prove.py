@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from verl_env import __version__, output, paths
 from verl_env.commands.matrix_show import find_entry
+from verl_env.commands.proving import add_proof_arguments
 from verl_env.environment.build import Plan, build_environment
 from verl_env.environment.preflight import check_room, find_python
 from verl_env.environment.surroundings import look_around
@@ -26,6 +27,7 @@ from verl_env.matrix.pins import render_pins
 from verl_env.matrix.rows import Evidence
 from verl_env.node.probe import probe_node
 from verl_env.output import Result, human_bytes
+from verl_env.proof.levels import STATUS_OF_LEVEL
 from verl_env.records import to_plain
 
 if TYPE_CHECKING:
@@ -36,20 +38,14 @@ if TYPE_CHECKING:
     from verl_env.matrix.pins import Pins, PinsHeader
     from verl_env.node.facts import Node
 
-LEVEL_OF_PROOF = {"imports": "imported", "behaviour": "exercised", "kernel": "gpu"}
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the row, and which of its variants."""
     parser.add_argument("row", metavar="ROW", help="a row's id")
     parser.add_argument("--python", metavar="X.Y", help="this Python (default: the row's first)")
     parser.add_argument("--keep", action="store_true", help="keep the environment (default: it is removed)")
-    parser.add_argument(
-        "--index", metavar="URL", help="package index in place of the one uv and pip are set up with"
-    )
-    parser.add_argument(
-        "--import-timeout", type=float, default=900.0, metavar="SECONDS", help="limit of each import"
-    )
+    parser.add_argument("--index", metavar="URL", help="package index in place of the one uv and pip are set up with")
+    parser.add_argument("--import-timeout", type=float, default=900.0, metavar="SECONDS", help="limit of each import")
 
 
 def run(args: argparse.Namespace) -> Result:
@@ -58,9 +54,7 @@ def run(args: argparse.Namespace) -> Result:
     entry = find_entry(matrix, args.row)
     header = _variant(entry, args.python)
     if not os.access(entry.path, os.W_OK):
-        raise MatrixError(
-            f"`{entry.path}` cannot be written", hint="prove in a checkout, or with --matrix DIR"
-        )
+        raise MatrixError(f"`{entry.path}` cannot be written", hint="prove in a checkout, or with --matrix DIR")
     node = probe_node(folders={})
     with tempfile.TemporaryDirectory(prefix="verl-env-prove-", dir=_roomy()) as folder:
         cache = str(paths.uv_cache())
@@ -116,7 +110,8 @@ def _install(
             index_options=located.options,
             around=look_around(node, measured=True),
             device=_device(node),
-            import_seconds=args.import_timeout,
+            level=args.level,
+            job_seconds=args.time_limit,
         )
     )
     return receipt, *_measure(folder)
@@ -137,7 +132,7 @@ def _measure(folder: Path) -> tuple[int, int]:
 
 def _evidence(receipt: Receipt, header: PinsHeader, node: Node) -> Evidence:
     return Evidence(
-        level=LEVEL_OF_PROOF[receipt.level],
+        level=STATUS_OF_LEVEL[receipt.level],
         date=dt.datetime.now(dt.timezone.utc).date(),
         python=receipt.python,
         arch=header.arch,

@@ -27,9 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("row", metavar="ROW", help="a row's id")
     parser.add_argument("--python", metavar="X.Y", help="only this Python (default: all of the row's)")
     parser.add_argument("--arch", metavar="NAME", help="only this architecture (default: all of the row's)")
-    parser.add_argument(
-        "--index", metavar="URL", help="package index in place of the one uv and pip are set up with"
-    )
+    parser.add_argument("--index", metavar="URL", help="package index in place of the one uv and pip are set up with")
     parser.add_argument("--dry-run", action="store_true", help="show the difference, write nothing")
 
 

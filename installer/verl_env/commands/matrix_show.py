@@ -40,9 +40,7 @@ def run(args: argparse.Namespace) -> Result:
         every = {pins.file_name: load_pins(entry, pins) for pins in entry.pins}
         data["pins"] = {name: [to_plain(pin) for pin in pins.pins] for name, pins in every.items()}
         for name, pins in every.items():
-            text += f"\n\n{name}\n" + "\n".join(
-                f"  {pin.name} {pin.version}  {pin.file}" for pin in pins.pins
-            )
+            text += f"\n\n{name}\n" + "\n".join(f"  {pin.name} {pin.version}  {pin.file}" for pin in pins.pins)
     return Result(data=data, text=text)
 
 
@@ -51,9 +49,7 @@ def find_entry(matrix: Matrix, row: str) -> Entry:
     if entry := matrix.entries.get(row):
         return entry
     close = difflib.get_close_matches(row, matrix.entries, n=3, cutoff=0.3) or list(matrix.entries)
-    raise UsageError(
-        f"no row is called `{row}`", hint=f"known: {', '.join(close)}; see `verl-env matrix list`"
-    )
+    raise UsageError(f"no row is called `{row}`", hint=f"known: {', '.join(close)}; see `verl-env matrix list`")
 
 
 def _lines(entry: Entry, facts: Facts) -> list[str]:
@@ -81,11 +77,7 @@ def _lines(entry: Entry, facts: Facts) -> list[str]:
     if row.smoke:
         lines.append(f"imports    {', '.join(row.smoke.imports)}")
     for it in row.evidence:
-        counts = (
-            "" if any(pins.digest == it.pins for pins in entry.pins) else " (of other pins: does not count)"
-        )
-        lines.append(
-            f"evidence   {it.date} {it.level}: Python {it.python}, {it.arch}, device {it.device}{counts}"
-        )
+        counts = "" if any(pins.digest == it.pins for pins in entry.pins) else " (of other pins: does not count)"
+        lines.append(f"evidence   {it.date} {it.level}: Python {it.python}, {it.arch}, device {it.device}{counts}")
     lines += [f"source     {it.fact}: {it.where}" for it in row.source]
     return lines

@@ -13,12 +13,8 @@ from verl_env.errors import UsageError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add which environment, and the program with its arguments."""
-    parser.add_argument(
-        "-e", "--environment", metavar="NAME", help="an environment (default: the current one)"
-    )
-    parser.add_argument(
-        "program", nargs=argparse.REMAINDER, metavar="-- CMD", help="the program and its arguments"
-    )
+    parser.add_argument("-e", "--environment", metavar="NAME", help="an environment (default: the current one)")
+    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- CMD", help="the program and its arguments")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -34,6 +30,4 @@ def run(args: argparse.Namespace) -> int:
     try:
         os.execve(program, words, environ)  # noqa: S606 - running the user's program is what this is for
     except OSError as err:
-        raise UsageError(
-            f"`{program}` cannot be run: {err.strerror}", hint="check that it is a program"
-        ) from err
+        raise UsageError(f"`{program}` cannot be run: {err.strerror}", hint="check that it is a program") from err

@@ -22,7 +22,9 @@ from verl_env.environment.shells import render_exports
 from verl_env.errors import InstallError, PreflightError, SmokeError
 from verl_env.files import link_atomically, write_atomically
 from verl_env.lock.build import hashed_requirements
-from verl_env.proof.imports import ImportRun, run_imports
+from verl_env.proof.levels import jobs_of
+from verl_env.proof.runs import Job, Run, run_jobs
+from verl_env.records import to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,8 +45,8 @@ class Plan:
     index_options: tuple[str, ...]
     around: Surroundings
     device: str
-    smoke: bool = True
-    import_seconds: float = 600.0
+    level: str = "imports"
+    job_seconds: float = 600.0
     keep_failed: bool = False
 
 
@@ -61,9 +63,7 @@ def switch_to(folder: Path) -> bool:
     if link.is_symlink() and os.readlink(link) == target:
         return False
     if link.exists() and not link.is_symlink():
-        raise InstallError(
-            f"`{link}` is not a link of ours", hint="move it away, or name another folder: --home DIR"
-        )
+        raise InstallError(f"`{link}` is not a link of ours", hint="move it away, or name another folder: --home DIR")
     link_atomically(link, target)
     return True
 
@@ -96,7 +96,7 @@ def _build(plan: Plan) -> Receipt:
     exports, notes = exports_of(table, str(folder), plan.around)
     write_exports(folder, exports)
     write_atomically(folder / plan.lock.file_name, plan.lock_text)
-    runs = _prove(plan, exports) if plan.smoke else ()
+    runs = _prove(plan, exports)
     receipt = Receipt(
         schema=SCHEMA,
         name=folder.name,
@@ -108,11 +108,12 @@ def _build(plan: Plan) -> Receipt:
         packages=len(plan.lock.pins),
         made=now(),
         by=f"verl-env {__version__}",
-        level="imports" if plan.smoke else "files",
+        level=plan.level,
         device=plan.device,
         imports=table.imports,
-        shown=tuple(Shown(module=run.module, seconds=round(run.seconds, 2)) for run in runs),
+        shown=tuple(Shown(level=run.level, name=run.name, seconds=round(run.seconds, 2)) for run in runs),
         exports=exports,
+        set=table.set,
         notes=notes,
         settings=table.settings,
     )
@@ -146,30 +147,36 @@ def write_exports(folder: Path, exports: tuple[Export, ...]) -> None:
     write_atomically(folder / "exports.fish", render_exports(exports, "fish", os.environ))
 
 
-def _prove(plan: Plan, exports: tuple[Export, ...]) -> tuple[ImportRun, ...]:
-    """Import each smoke module in the environment as it will be used."""
+def _prove(plan: Plan, exports: tuple[Export, ...]) -> tuple[Run, ...]:
+    """Show what the plan asks for, in the environment as it will be used."""
     table = plan.lock.table
-    runs = run_imports(
-        plan.folder / "bin" / "python",
-        table.imports,
+    return prove(
+        plan.folder,
+        jobs_of(plan.level, table.imports, table.set, table.settings),
+        exports,
+        seconds=plan.job_seconds,
+    )
+
+
+def prove(folder: Path, jobs: tuple[Job, ...], exports: tuple[Export, ...], *, seconds: float) -> tuple[Run, ...]:
+    """Run proof jobs in an environment; raises SmokeError with each failed one's last line and log."""
+    runs = run_jobs(
+        folder / "bin" / "python",
+        jobs,
         env=sealed_environ(exports),
-        log_folder=paths.logs() / plan.folder.name,
-        seconds=plan.import_seconds,
+        log_folder=paths.logs() / folder.name,
+        seconds=seconds,
     )
     failed = [run for run in runs if not run.passed]
-    if failed:
-        raise failed_imports(failed)
-    return runs
-
-
-def failed_imports(failed: list[ImportRun]) -> SmokeError:
-    """Return the error that shows each failed import with its last line and its log."""
-    details = [line for run in failed for line in (f"{run.module}: {run.last_line}", f"  log: {run.log}")]
-    return SmokeError(
-        f"{len(failed)} of the smoke imports failed; `current` was not moved",
-        details=tuple(details),
-        hint="read the log of the first; the row or this node is at fault, not what you did",
+    if not failed:
+        return runs
+    error = SmokeError(
+        f"{len(failed)} of {len(runs)} proofs failed in {folder.name}",
+        details=tuple(line for run in failed for line in (f"{run.name}: {run.last_line}", f"  log: {run.log}")),
+        hint="read the log of the first one",
     )
+    error.data = {"environment": folder.name, "runs": [to_plain(run) for run in runs]}
+    raise error
 
 
 def sealed_environ(exports: tuple[Export, ...]) -> dict[str, str]:

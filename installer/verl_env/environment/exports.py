@@ -55,9 +55,7 @@ def exports_of(table: Table, folder: str, around: Surroundings) -> tuple[tuple[E
     home, why = around.hugging_face
     found.append(Export(name="HF_HOME", value=home, how=SET, why=why))
     if around.token_file:
-        found.append(
-            Export(name="HF_TOKEN_PATH", value=around.token_file, how=SET, why="where the token already is")
-        )
+        found.append(Export(name="HF_TOKEN_PATH", value=around.token_file, how=SET, why="where the token already is"))
     if around.library_folder:
         why = "libcuda.so.1 is found nowhere else"
         found.append(Export(name="LD_LIBRARY_PATH", value=around.library_folder, how=PREPEND, why=why))

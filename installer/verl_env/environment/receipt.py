@@ -19,9 +19,10 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """One module that was imported for the receipt's proof; `seconds` is wall time."""
+    """One thing that was shown for the receipt: an import or a check; `seconds` is wall time."""
 
-    module: str
+    level: str
+    name: str
     seconds: float
 
 
@@ -47,6 +48,7 @@ class Receipt:
     imports: tuple[str, ...]
     shown: tuple[Shown, ...]
     exports: tuple[Export, ...]
+    set: dict[str, str]
     notes: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
 
@@ -95,9 +97,5 @@ def _folder_of(name: str | None) -> Path:
     if len(exact) == 1:
         return exact[0]
     all_names = [it.name for it in sorted(there.glob("*")) if (it / NAME).is_file()]
-    what = (
-        f"`{name}` could be {', '.join(it.name for it in found)}"
-        if found
-        else f"no environment is called `{name}`"
-    )
+    what = f"`{name}` could be {', '.join(it.name for it in found)}" if found else f"no environment is called `{name}`"
     raise NoEnvironmentError(what, details=tuple(all_names), hint="name one of them in full")

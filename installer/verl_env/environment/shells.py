@@ -46,9 +46,7 @@ def _fish(export: Export) -> str:
         return f"set -gx PATH {value} $PATH\n"
     if export.how == PREPEND:
         name = export.name
-        return (
-            f'if set -q {name}\n    set -gx {name} {value}":${name}"\nelse\n    set -gx {name} {value}\nend\n'
-        )
+        return f'if set -q {name}\n    set -gx {name} {value}":${name}"\nelse\n    set -gx {name} {value}\nend\n'
     return f"set -gx {export.name} {value}\n"
 
 

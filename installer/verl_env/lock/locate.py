@@ -69,9 +69,7 @@ def _extras(indexes: Indexes) -> tuple[tuple[str, ...], ...]:
     return tuple(("--index", url) for url in indexes.extra)
 
 
-def _rungs(
-    source: str, pins: tuple[Pin, ...], indexes: Indexes, facts: Facts
-) -> Iterator[tuple[tuple[str, ...], ...]]:
+def _rungs(source: str, pins: tuple[Pin, ...], indexes: Indexes, facts: Facts) -> Iterator[tuple[tuple[str, ...], ...]]:
     """Yield what to look in beside the default index, narrowest first.
 
     Narrowest first, because uv takes a release from the first index that has it: another build of the same
@@ -103,15 +101,11 @@ def _locate_source(
         f"out of reach from this node: {names} (source `{source}`)",
         details=tuple(tried),
         hint="name an index that has them: "
-        + (
-            "--index URL" if source == "default" else f"VERL_ENV_INDEX_{source.upper().replace('-', '_')}=URL"
-        ),
+        + ("--index URL" if source == "default" else f"VERL_ENV_INDEX_{source.upper().replace('-', '_')}=URL"),
     )
 
 
-def source_options(
-    source: str, pins: tuple[Pin, ...], indexes: Indexes, facts: Facts
-) -> Iterator[tuple[str, str]]:
+def source_options(source: str, pins: tuple[Pin, ...], indexes: Indexes, facts: Facts) -> Iterator[tuple[str, str]]:
     """Yield the index options of a source: the one the user names for it, else the matrix's own."""
     if chosen := indexes.by_source.get(source):
         yield ("--index", chosen)

@@ -75,9 +75,7 @@ class Lock:
 def lock_digest(table: Table, pins: tuple[Pin, ...]) -> str:
     """Return `sha256:…` over packages (name, version, file, size, sha256) and the table; never over URLs."""
     packages = [[pin.name, pin.version, pin.file, pin.size, pin.sha256] for pin in sorted(pins, key=_order)]
-    content = json.dumps(
-        [packages, to_plain(replace(table, digest=""))], sort_keys=True, separators=(",", ":")
-    )
+    content = json.dumps([packages, to_plain(replace(table, digest=""))], sort_keys=True, separators=(",", ":"))
     return "sha256:" + hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -147,11 +145,7 @@ def _table(table: Table) -> Any:
                 array.append(inline)
             toml[key] = array
         else:
-            toml[key] = (
-                tomlkit.array(json.dumps(value)).multiline(multiline=True)
-                if isinstance(value, list)
-                else value
-            )
+            toml[key] = tomlkit.array(json.dumps(value)).multiline(multiline=True) if isinstance(value, list) else value
     return toml
 
 
@@ -164,9 +158,7 @@ def parse_lock(text: str, where: str) -> Lock:
     try:
         plain = toml.loads(text)
     except toml.TOMLDecodeError as err:
-        raise LockError(
-            f"`{where}` is not a whole TOML file: {err}", hint="write it again: verl-env lock"
-        ) from err
+        raise LockError(f"`{where}` is not a whole TOML file: {err}", hint="write it again: verl-env lock") from err
     _check_pep751(plain, where)
     ours = plain.get("tool", {}).get("verl-env")
     if not isinstance(ours, dict):
@@ -206,9 +198,7 @@ def _check_pep751(plain: dict[str, Any], where: str) -> None:
     try:
         Pylock.from_dict(plain)
     except PylockValidationError as err:
-        raise LockError(
-            f"`{where}` is not a PEP 751 lockfile: {err}", hint="write it again: verl-env lock"
-        ) from err
+        raise LockError(f"`{where}` is not a PEP 751 lockfile: {err}", hint="write it again: verl-env lock") from err
 
 
 def _with_packages(table: Table, plain: dict[str, Any], where: str) -> Lock:

@@ -42,9 +42,7 @@ def _row_faults(row: Row, facts: Facts) -> list[str]:
             "overrides": tuple(it.spec for it in row.resolve.overrides),
             "build_requirements": row.resolve.build_requirements,
         }
-        faults += [
-            f"resolve.{key}: {fault}" for key, specs in lists.items() for fault in _bad_requirements(specs)
-        ]
+        faults += [f"resolve.{key}: {fault}" for key, specs in lists.items() for fault in _bad_requirements(specs)]
         unknown = sorted({it for it in row.resolve.sources.values() if facts.source(it) is None})
         faults += [f"resolve.sources: `{it}` is not in mirrors.toml" for it in unknown]
     if row.cuda and driver_floor(row.cuda, facts) is None:
@@ -100,9 +98,7 @@ def _pins_faults(row: Row, pins: Pins) -> list[str]:
     tags = supported_tags(pins.header.python, pins.header.arch, pins.header.glibc or "2.17")
     wheels = [pin.file for pin in pins.pins if not pin.is_sdist]
     where = f"Python {pins.header.python} on {pins.header.arch}"
-    return faults + [
-        f"{file} cannot be installed by {where}" for file in wheels if rank_of(file, tags) is None
-    ]
+    return faults + [f"{file} cannot be installed by {where}" for file in wheels if rank_of(file, tags) is None]
 
 
 def _same(pinned: str | None, wanted: str) -> bool:

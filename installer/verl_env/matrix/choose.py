@@ -74,25 +74,18 @@ def works_on_cpu(node: Node, *, asked: bool) -> bool:
 def choose(matrix: Matrix, node: Node, wishes: Wishes, obstacles: Obstacles) -> Choice:
     """Hold every row against the node and choose; deterministic, whatever the order of files."""
     for_cpu = works_on_cpu(node, asked=wishes.cpu)
-    fits = [
-        _fit_entry(it, matrix, node, wishes, obstacles, for_cpu=for_cpu) for it in matrix.entries.values()
-    ]
+    fits = [_fit_entry(it, matrix, node, wishes, obstacles, for_cpu=for_cpu) for it in matrix.entries.values()]
     fits.sort(key=lambda fit: fit.entry.id)
     fits.sort(key=lambda fit: _rank(fit, wishes), reverse=True)
     chosen = next((fit for fit in fits if fit.fits), None)
     return Choice(chosen=chosen, fits=tuple(fits), for_cpu=for_cpu)
 
 
-def _fit_entry(
-    entry: Entry, matrix: Matrix, node: Node, wishes: Wishes, obstacles: Obstacles, *, for_cpu: bool
-) -> Fit:
+def _fit_entry(entry: Entry, matrix: Matrix, node: Node, wishes: Wishes, obstacles: Obstacles, *, for_cpu: bool) -> Fit:
     """Return the best variant's fit: one that fits before one that does not, then the row's order of Pythons."""
     machine = node.machine.value if node.machine else None
     variants: tuple[PinsHeader | None, ...] = entry.variants(machine) or (None,)
-    fits = [
-        _narrow(fit_row(entry, pins, node, matrix.facts, for_cpu=for_cpu), wishes, obstacles)
-        for pins in variants
-    ]
+    fits = [_narrow(fit_row(entry, pins, node, matrix.facts, for_cpu=for_cpu), wishes, obstacles) for pins in variants]
     here = obstacles.pythons
     return min(fits, key=lambda fit: (not fit.fits, here is not None and _python(fit) not in here))
 
@@ -110,9 +103,7 @@ def _narrow(fit: Fit, wishes: Wishes, obstacles: Obstacles) -> Fit:
         ("ray", wishes.ray, row.set.get("ray")),
         ("engine", wishes.engine, row.engine or "none"),
     ]
-    reasons = [
-        f"{name} `{wish}` was asked for; this is {has}" for name, wish, has in wanted if wish and wish != has
-    ]
+    reasons = [f"{name} `{wish}` was asked for; this is {has}" for name, wish, has in wanted if wish and wish != has]
     pythons = (pins.python,) if pins else row.python
     if wishes.python and wishes.python not in pythons:
         reasons.append(f"Python `{wishes.python}` was asked for; this is for {', '.join(pythons)}")

@@ -31,7 +31,5 @@ def with_evidence(text: str, evidence: Evidence) -> str:
 
 def _replaced(item: dict[str, str], evidence: Evidence) -> bool:
     """An entry for other pins of the same variant is history that no longer counts; one of the same level is renewed."""
-    same_variant = (
-        item["arch"] == evidence.arch and item["python"].split(".")[:2] == evidence.python.split(".")[:2]
-    )
+    same_variant = item["arch"] == evidence.arch and item["python"].split(".")[:2] == evidence.python.split(".")[:2]
     return same_variant and (item["pins"] != evidence.pins or item["level"] == evidence.level)

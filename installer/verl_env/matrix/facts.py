@@ -218,9 +218,7 @@ def _listed(document: Mapping[str, Any], table: str) -> list[tuple[str, dict[str
     return [(f"{table}[{number}]", plain) for number, plain in enumerate(document.get(table, []))]
 
 
-def _records(
-    kind: type[T], file: str, entries: list[tuple[str, dict[str, Any]]], faults: list[str]
-) -> tuple[T, ...]:
+def _records(kind: type[T], file: str, entries: list[tuple[str, dict[str, Any]]], faults: list[str]) -> tuple[T, ...]:
     """Build one record an entry, and note the faults of those that do not fit."""
     found: list[T] = []
     for where, plain in entries:

@@ -150,9 +150,7 @@ def _carry(cuda: str | None, node: Node, facts: Facts, *, for_cpu: bool) -> _Car
 def _carry_by_compat(cuda: str, api: str, floor: str | None) -> _Carried:
     """A cuda-compat libcuda that is in place and works decides by the CUDA version it answers."""
     if Version(api) >= Version(cuda):
-        return _Carried(
-            verdict=FORWARD_COMPAT, note=f"a cuda-compat libcuda is in place and answers CUDA {api}"
-        )
+        return _Carried(verdict=FORWARD_COMPAT, note=f"a cuda-compat libcuda is in place and answers CUDA {api}")
     if Version(api).major == Version(cuda).major:
         return _Carried(
             verdict=FORWARD_COMPAT,
@@ -165,9 +163,7 @@ def _carry_by_compat(cuda: str, api: str, floor: str | None) -> _Carried:
     )
 
 
-def _carry_by_driver(
-    toolkit: ToolkitFacts, cuda: str, version: str, gpus: tuple[Gpu, ...], facts: Facts
-) -> _Carried:
+def _carry_by_driver(toolkit: ToolkitFacts, cuda: str, version: str, gpus: tuple[Gpu, ...], facts: Facts) -> _Carried:
     """Compare the kernel driver with the toolkit's own driver, then with its major's floor."""
     driver, floor = Version(version), toolkit.minor_driver or toolkit.driver or ""
     if toolkit.driver and driver >= Version(toolkit.driver):
@@ -182,7 +178,9 @@ def _carry_by_driver(
     own = f" ({toolkit.driver} for native)" if toolkit.driver and toolkit.driver != floor else ""
     reason = f"CUDA {cuda} needs driver >= {floor}{own}; this node has {version}"
     if _could_go_forward(toolkit, driver, gpus, facts):
-        reason += f"; cuda-compat-{cuda.replace('.', '-')} on its datacenter GPUs would do, if an administrator installs it"
+        reason += (
+            f"; cuda-compat-{cuda.replace('.', '-')} on its datacenter GPUs would do, if an administrator installs it"
+        )
     return _Carried(verdict=REJECTED, reason=reason, driver_needed=floor)
 
 
@@ -207,9 +205,7 @@ def _check_gpus(
         build = facts.build(name, entry.row.set[name], machine=arch)
         if build is None or build.architectures is None:
             if name in ("torch", "vllm"):
-                reasons.append(
-                    f"which architectures {name} {entry.row.set[name]} was compiled for is not known"
-                )
+                reasons.append(f"which architectures {name} {entry.row.set[name]} was compiled for is not known")
             continue
         for gpu in {gpu.compute_capability: gpu for gpu in node.gpus}.values():
             if fault := _gpu_fault(name, entry.row.set[name], build, gpu, ptx_ok):
@@ -223,4 +219,6 @@ def _gpu_fault(name: str, version: str, build: BuildFacts, gpu: Gpu, ptx_ok: boo
     if admits(build, gpu.compute_capability, ptx_ok=ptx_ok):
         return None
     compiled = " ".join(build.architectures or ())
-    return f"{name} {version} has no code for {gpu.name} (compute capability {gpu.compute_capability}; it has {compiled})"
+    return (
+        f"{name} {version} has no code for {gpu.name} (compute capability {gpu.compute_capability}; it has {compiled})"
+    )

@@ -44,9 +44,7 @@ def load_matrix(site: str | Path | None = None) -> Matrix:
             if entry:
                 entries[entry.id] = entry
     if faults:
-        raise MatrixError(
-            f"the matrix has {len(faults)} faults", details=tuple(faults), hint="mend each file named"
-        )
+        raise MatrixError(f"the matrix has {len(faults)} faults", details=tuple(faults), hint="mend each file named")
     return Matrix(facts=facts, entries=entries)
 
 
@@ -121,9 +119,7 @@ def _header(path: Path, faults: list[str]) -> Iterator[PinsHeader]:
         faults.extend(f"pins/{path.name}: {fault}" for fault in err.faults)
 
 
-def _entry(
-    path: Path, headers: dict[str, list[PinsHeader]], faults: list[str], *, site: bool
-) -> Entry | None:
+def _entry(path: Path, headers: dict[str, list[PinsHeader]], faults: list[str], *, site: bool) -> Entry | None:
     """Read one row and order its pins as the row orders its Pythons."""
     row_id = path.stem
     if set(row_id) - set(_ROW_ID):

@@ -30,9 +30,7 @@ def resolve_row(entry: Entry, python: str, arch: str, indexes: Indexes, facts: F
     """Resolve one variant of a row; raises ResolveError with uv's words, or naming a file that may not be pinned."""
     asked = entry.row.resolve
     if asked is None:
-        raise ResolveError(
-            f"row `{entry.id}` has no [resolve] table", hint="a row without one can only be shown"
-        )
+        raise ResolveError(f"row `{entry.id}` has no [resolve] table", hint="a row without one can only be shown")
     if missing := [name for name in asked.sources if canonicalize_name(name) != name]:
         raise ResolveError(f"row `{entry.id}`: names under [resolve.sources] must be normalised: {missing}")
     platform = [
@@ -89,18 +87,14 @@ def _index_options(asked: Resolve, indexes: Indexes, facts: Facts) -> list[str]:
 def _version_of(name: str, asked: Resolve) -> str:
     """Return the version that the requirements pin a package to, for sources that serve one release a page."""
     prefix = f"{name}=="
-    return next(
-        (it.split("==")[1].split(";")[0].strip() for it in asked.requirements if it.startswith(prefix)), ""
-    )
+    return next((it.split("==")[1].split(";")[0].strip() for it in asked.requirements if it.startswith(prefix)), "")
 
 
 def _in_local_folder(pin: Pin, indexes: Indexes) -> bool:
     """Whether a configured folder of wheels holds this release, so that its index need not be in reach."""
     start = f"{pin.name.replace('-', '_')}-{pin.version}-"
     folders = [Path(urlsplit(place).path if "://" in place else place) for place in indexes.find_links]
-    return any(
-        file.name.startswith(start) for folder in folders if folder.is_dir() for file in folder.iterdir()
-    )
+    return any(file.name.startswith(start) for folder in folders if folder.is_dir() for file in folder.iterdir())
 
 
 def _best(files: list[dict[str, Any]], tags: dict[Tag, int]) -> list[dict[str, Any]]:
@@ -125,13 +119,9 @@ def _pin(package: dict[str, Any], asked: Resolve, tags: dict[Tag, int]) -> Pin:
     file = files[0]
     source = asked.sources.get(name, "default")
     if source == "default" and file["url"].startswith("file:"):
-        raise ResolveError(
-            f"{name} {version} came from `{masked(file['url'])}`, which no source of the row names"
-        )
+        raise ResolveError(f"{name} {version} came from `{masked(file['url'])}`, which no source of the row names")
     if "sha256" not in file.get("hashes", {}):
-        raise ResolveError(
-            f"{name} {version} has no sha256 on its index", hint="only hashed files can be pinned"
-        )
+        raise ResolveError(f"{name} {version} has no sha256 on its index", hint="only hashed files can be pinned")
     return Pin(
         name=name,
         version=version,

@@ -76,9 +76,7 @@ def find_fault(done: Completed, said: dict[str, Any], library: str) -> tuple[str
 
 def is_absent(load_error: str | None, name: str) -> bool:
     """Whether a dlopen message says that the library itself, and not one it needs, is not there."""
-    return load_error is not None and load_error.startswith(
-        f"{name}: cannot open shared object file: No such file"
-    )
+    return load_error is not None and load_error.startswith(f"{name}: cannot open shared object file: No such file")
 
 
 def version_in_name(path: str | None, stem: str) -> str | None:

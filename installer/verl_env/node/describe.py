@@ -62,9 +62,7 @@ def check_glibc(text: str) -> str:
     """Return a glibc version, or raise UsageError."""
     if _GLIBC.fullmatch(text.strip()):
         return text.strip()
-    raise UsageError(
-        f"`{text}` is no glibc version", hint="write it as `ldd --version` shows it, such as 2.35"
-    )
+    raise UsageError(f"`{text}` is no glibc version", hint="write it as `ldd --version` shows it, such as 2.35")
 
 
 def check_machine(text: str) -> str:
@@ -111,9 +109,7 @@ def _expand(text: str) -> list[str]:
     """Return `8xh200` as eight names."""
     counted = _COUNTED.fullmatch(text.strip())
     if counted is None or counted[1] == "0":
-        raise UsageError(
-            f"`{text}` names no GPU", hint="write a name such as h200, or 8xh200 for eight of them"
-        )
+        raise UsageError(f"`{text}` names no GPU", hint="write a name such as h200, or 8xh200 for eight of them")
     return [counted[2].strip()] * int(counted[1] or 1)
 
 

@@ -36,10 +36,7 @@ def list_pci(host: Host) -> tuple[PciDevice, ...]:
         PciDevice(address=folder.name, vendor=vendor, device=device, kind=kind)
         for folder in host.glob(_PCI, "*")
         for vendor, device, kind in [
-            tuple(
-                (host.read(f"{_PCI}/{folder.name}/{name}") or "").strip()
-                for name in ("vendor", "device", "class")
-            )
+            tuple((host.read(f"{_PCI}/{folder.name}/{name}") or "").strip() for name in ("vendor", "device", "class"))
         ]
     )
 
@@ -73,10 +70,7 @@ def _by_files(host: Host) -> Iterator[Named]:
     """Yield what has device files of its own."""
     for node in host.glob("/sys/class/kfd/kfd/topology/nodes", "*/gpu_id"):
         # A processor is a node of this topology too; its gpu_id is 0.
-        if (
-            host.path("/dev/kfd").exists()
-            and node.read_text(encoding="ascii", errors="replace").strip() != "0"
-        ):
+        if host.path("/dev/kfd").exists() and node.read_text(encoding="ascii", errors="replace").strip() != "0":
             yield Named(name="AMD GPU", source="/dev/kfd")
     for name, pattern in (
         ("Huawei Ascend", "davinci[0-9]*"),
@@ -97,9 +91,5 @@ def _by_pci(pci: tuple[PciDevice, ...]) -> Iterator[Named]:
             yield Named(name="Habana Gaudi", source=source)
         elif one.vendor == _GOOGLE and one.kind.startswith(_PROCESSING):
             yield Named(name="Google TPU", source=source)
-        elif (
-            one.vendor == _INTEL
-            and one.device.startswith(_INTEL_DATACENTER)
-            and one.kind.startswith(_DISPLAY)
-        ):
+        elif one.vendor == _INTEL and one.device.startswith(_INTEL_DATACENTER) and one.kind.startswith(_DISPLAY):
             yield Named(name="Intel GPU", source=source)

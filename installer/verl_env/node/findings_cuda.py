@@ -73,9 +73,7 @@ def _missing(seen: Evidence) -> Iterator[Finding]:
     if not seen.loaded:
         return
     stray = next((path for path in seen.strays if "libcuda" in path), None)
-    action = (
-        "have the driver's libcuda installed (libnvidia-compute, or cuda-drivers, of the driver's version)"
-    )
+    action = "have the driver's libcuda installed (libnvidia-compute, or cuda-drivers, of the driver's version)"
     if stray:
         action = f"add {stray.rpartition('/')[0]} to LD_LIBRARY_PATH"
     elif seen.container:
@@ -102,9 +100,7 @@ def _code(seen: Evidence, earlier: tuple[str, ...]) -> Iterator[Finding]:
     elif code in _BY_CODE:
         name, what, why, action = _BY_CODE[code]
         if code == _UNKNOWN:
-            evidence += "; /dev/nvidia-uvm is " + (
-                "there" if "/dev/nvidia-uvm" in seen.files else "not there"
-            )
+            evidence += "; /dev/nvidia-uvm is " + ("there" if "/dev/nvidia-uvm" in seen.files else "not there")
         yield Finding(id=name, severity=seen.severity, what=what, evidence=evidence, why=why, action=action)
     elif seen.in_sight:
         yield Finding(
@@ -135,9 +131,7 @@ def _no_device(seen: Evidence, evidence: str) -> Iterator[Finding]:
             severity="error",
             what="CUDA sees no device",
             evidence=evidence
-            + (
-                f"; CUDA_VISIBLE_DEVICES=`{seen.visible_devices}`" if seen.visible_devices is not None else ""
-            ),
+            + (f"; CUDA_VISIBLE_DEVICES=`{seen.visible_devices}`" if seen.visible_devices is not None else ""),
             why="every CUDA program would fall back to the CPU or stop",
             action="see that /dev/nvidia* are readable here and that `nvidia-smi` lists the GPUs",
         )

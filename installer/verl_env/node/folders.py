@@ -82,9 +82,7 @@ def is_network(kind: str) -> bool:
 def probe_folders(host: Host, folders: Mapping[str, Path]) -> tuple[Folder, ...]:
     """Look at each role's folder; one on a server that does not answer gets an error and hangs nobody."""
     mounts = parse_mountinfo(host.read("/proc/self/mountinfo") or "")
-    started = [
-        (role, path, Later(partial(probe_folder, role, path, mounts))) for role, path in folders.items()
-    ]
+    started = [(role, path, Later(partial(probe_folder, role, path, mounts))) for role, path in folders.items()]
     return tuple(_wait(role, path, mounts, later, host.patience) for role, path, later in started)
 
 
@@ -133,6 +131,4 @@ def probe_folder(role: str, path: Path, mounts: tuple[Mount, ...]) -> Folder:
 def nearest_existing(path: Path) -> Path:
     """Return the path itself, or the nearest one above it that is there."""
     absolute = path.absolute()
-    return next(
-        (one for one in (absolute, *absolute.parents) if os.path.lexists(one) and one.exists()), Path("/")
-    )
+    return next((one for one in (absolute, *absolute.parents) if os.path.lexists(one) and one.exists()), Path("/"))

@@ -84,9 +84,7 @@ def _base_of(path: Path) -> Path:
         text = settings.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return real
-    values = {
-        name.strip(): value.strip() for name, _, value in (line.partition("=") for line in text.splitlines())
-    }
+    values = {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in text.splitlines())}
     base = Path(values.get("home", "")) / real.name
     return Path(os.path.realpath(base)) if base.is_file() else real
 

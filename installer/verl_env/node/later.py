@@ -46,9 +46,7 @@ class Later(Generic[T]):
         return self._value[0]
 
 
-def map_together(
-    call: Callable[[R], T], items: Iterable[R], *, at_once: int = 8, limit: float
-) -> list[T | None]:
+def map_together(call: Callable[[R], T], items: Iterable[R], *, at_once: int = 8, limit: float) -> list[T | None]:
     """Apply `call` to all items, some at a time, and return the results in their order.
 
     None stands for an item that had no answer within `limit` seconds or raised.

@@ -27,9 +27,7 @@ FIELDS: tuple[str, ...] = (
     "pci.bus_id",
 )
 # A driver before 510 does not know compute_cap, one before 450 no MIG either.
-_OLD_FIELDS: tuple[str, ...] = tuple(
-    field for field in FIELDS if field not in {"compute_cap", "mig.mode.current"}
-)
+_OLD_FIELDS: tuple[str, ...] = tuple(field for field in FIELDS if field not in {"compute_cap", "mig.mode.current"})
 _UNKNOWN = {"", "n/a", "[n/a]", "[not supported]", "[unknown error]", "[gpu requires reset]", "err!"}
 _CUDA = re.compile(r"CUDA Version\s*:\s*(\d+\.\d+)")
 _ELSEWHERE = ("/usr/local/nvidia/bin/nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi", "/opt/bin/nvidia-smi")
@@ -43,10 +41,7 @@ def parse_gpus(text: str, fields: Sequence[str] = FIELDS) -> tuple[str | None, t
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) != len(fields):
             continue
-        said = {
-            field: None if cell.lower() in _UNKNOWN else cell
-            for field, cell in zip(fields, cells, strict=True)
-        }
+        said = {field: None if cell.lower() in _UNKNOWN else cell for field, cell in zip(fields, cells, strict=True)}
         driver = driver or said["driver_version"]
         mig = said.get("mig.mode.current")
         gpus.append(

@@ -82,16 +82,12 @@ def _get(name: str, started: Later[T], otherwise: T, limit: float, failed: list[
         return otherwise
 
 
-def _get_library(
-    library: str, started: Later[LibraryAnswer], limit: float, failed: list[Finding]
-) -> LibraryAnswer:
+def _get_library(library: str, started: Later[LibraryAnswer], limit: float, failed: list[Finding]) -> LibraryAnswer:
     """Return what a library answered; one whose child cannot even be killed is stuck in the driver."""
     try:
         return started.get(limit)
     except TimeoutError:
-        return LibraryAnswer(
-            library=library, found=True, fault="hung", said="its process hangs in the kernel"
-        )
+        return LibraryAnswer(library=library, found=True, fault="hung", said="its process hangs in the kernel")
     except Exception:  # noqa: BLE001 - _get makes it a finding
         return _get(library, started, LibraryAnswer(library=library, found=False), 0, failed)
 

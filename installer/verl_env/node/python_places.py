@@ -76,9 +76,7 @@ def _pyenv(host: Host) -> Iterator[Candidate]:
 def _conda(host: Host) -> Iterator[Candidate]:
     """Yield those of conda's environments, its own list of them included."""
     roots = [host.home / name for name in _CONDA_HOMES] + [host.path(name) for name in _CONDA_ROOTS]
-    prefixes = [
-        Path(value) for name in ("CONDA_PREFIX", "MAMBA_ROOT_PREFIX") if (value := host.environ.get(name))
-    ]
+    prefixes = [Path(value) for name in ("CONDA_PREFIX", "MAMBA_ROOT_PREFIX") if (value := host.environ.get(name))]
     for root in (*roots, *prefixes):
         prefixes = [*prefixes, root, *list_matching(root / "envs", "*")]
     try:

@@ -43,9 +43,7 @@ def _align(entries: Sequence[Entry], dim: Callable[[str], str]) -> Iterator[str]
     """Yield label, value and source in columns; a source that does not fit gets lines of its own."""
     label = max(_LABEL, *(len(entry[0]) + 2 for entry in entries))
     lines = [f"{_MARGIN}{name:<{label}}{text}" for name, text, _ in entries]
-    column = max(
-        (len(line) for line, entry in zip(lines, entries, strict=True) if _fits(line, entry)), default=0
-    )
+    column = max((len(line) for line, entry in zip(lines, entries, strict=True) if _fits(line, entry)), default=0)
     for line, entry in zip(lines, entries, strict=True):
         bracket = f"[{entry[2]}]" if entry[2] else ""
         start = (column if column + 2 + len(bracket) <= WIDTH else len(line)) + 2

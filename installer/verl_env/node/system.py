@@ -42,9 +42,7 @@ def read_cpu(host: Host) -> Value | None:
 def read_distribution(host: Host) -> Value | None:
     """Return the distribution's own name for itself."""
     for path in ("/etc/os-release", "/usr/lib/os-release"):
-        values = dict(
-            line.partition("=")[::2] for line in (host.read(path) or "").splitlines() if "=" in line
-        )
+        values = dict(line.partition("=")[::2] for line in (host.read(path) or "").splitlines() if "=" in line)
         name = values.get("PRETTY_NAME") or values.get("NAME")
         if name:
             return Value(value=name.strip().strip("\"'"), source=path)

@@ -53,11 +53,7 @@ def read_toolkit(host: Host, path: Path, source: str) -> Toolkit:
     done = host.run([nvcc, "--version"])
     version = parse_nvcc_version(done.stdout)
     if version is None:
-        said = (
-            f"no answer within {host.patience:g} s"
-            if done.timed_out
-            else " ".join(done.tail(1)) or "no version"
-        )
+        said = f"no answer within {host.patience:g} s" if done.timed_out else " ".join(done.tail(1)) or "no version"
         return Toolkit(path=str(path), source=source, error=f"nvcc: {said}")
     return Toolkit(path=str(path), source=source, version=version)
 
@@ -79,9 +75,7 @@ def _candidates(host: Host) -> list[tuple[Path, str]]:
 
 def _looks_like_toolkit(path: Path) -> bool:
     """Tell a toolkit from a folder that only shares its name (samples, a keyring, an empty remainder)."""
-    return any(
-        (path / name).exists() for name in ("bin/nvcc", "include/cuda.h", "version.json", "lib64", "targets")
-    )
+    return any((path / name).exists() for name in ("bin/nvcc", "include/cuda.h", "version.json", "lib64", "targets"))
 
 
 def _root_of(host: Host, nvcc: Path) -> Path:
