@@ -39,8 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_choosing_arguments(parser)
     group = parser.add_argument_group("building")
     group.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
-    group.add_argument("--no-smoke", action="store_true", help="do not import anything (proof stops at `files`)")
-    group.add_argument("--import-timeout", type=float, default=600.0, metavar="SECONDS", help="limit of each import")
+    add_proof_arguments(group)
     group.add_argument("--no-space-check", action="store_true", help="try even where space seems short")
     group.add_argument("--keep-failed", action="store_true", help="keep the folder of a failed build to look into")
 

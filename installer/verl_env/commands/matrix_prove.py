@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--python", metavar="X.Y", help="this Python (default: the row's first)")
     parser.add_argument("--keep", action="store_true", help="keep the environment (default: it is removed)")
     parser.add_argument("--index", metavar="URL", help="package index in place of the one uv and pip are set up with")
-    parser.add_argument("--import-timeout", type=float, default=900.0, metavar="SECONDS", help="limit of each import")
+    add_proof_arguments(parser, "behaviour")
 
 
 def run(args: argparse.Namespace) -> Result:

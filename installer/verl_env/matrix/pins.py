@@ -45,11 +45,11 @@ class PinsHeader:
     python: str
     arch: str
     digest: str
-    glibc: str | None
     packages: int
     download_bytes: int
     sources: tuple[str, ...]
     made: dt.date
+    glibc: str | None = None
     installed_bytes: int = 0
     installed_files: int = 0
 
