@@ -72,6 +72,18 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """A rule that upstream's own pins break: which, where (`what`; for `path-clash` a path, `*` allowed), and why.
+
+    `why` says the reason and what it costs.
+    """
+
+    rule: str
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """Where a fact of this row was read."""
 
@@ -93,6 +105,7 @@ class Row:
     exports: dict[str, str] = field(default_factory=dict)
     attention: Attention | None = None
     broken: str | None = None
+    allow: tuple[Allowance, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     source: tuple[Source, ...] = ()
 
