@@ -44,14 +44,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     verbose = "-v" in words or "--verbose" in words
     try:
         return _finish(command, _dispatch(command, words), as_json=as_json)
-    except VerlEnvError as err:
-        return _fail(command, err, as_json=as_json, verbose=verbose)
-    except KeyboardInterrupt:
-        output.note("interrupted; the environment in use is as it was")
-        return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except VerlEnvError as err:
+        return _fail(command, err, as_json=as_json, verbose=verbose)
+    except Exception as err:  # noqa: BLE001 - a bug of ours: its traceback is what a report needs
+        return _bug(command, err, as_json=as_json)
+    except KeyboardInterrupt:
+        output.note("interrupted; the environment in use is as it was")
+        return 130
 
 
 def _finish(command: str, result: Result | int, *, as_json: bool) -> int:
@@ -89,6 +91,17 @@ def _fail(command: str, err: Exception, *, as_json: bool, verbose: bool) -> int:
         traceback.print_exception(err)
     output.show_error(err)
     return err.exit_code
+
+
+def _bug(command: str, err: Exception, *, as_json: bool) -> int:
+    """Print the traceback of an error that nobody foresaw; exit 70 (sysexits.h, EX_SOFTWARE)."""
+    import traceback
+
+    from verl_env.errors import VerlEnvError
+
+    traceback.print_exception(err)
+    wrapped = VerlEnvError(f"a bug: {type(err).__name__}: {err}", hint="report it with the traceback above")
+    return _fail(command, wrapped, as_json=as_json, verbose=False)
 
 
 def _dispatch(command: str, words: list[str]) -> Result | int:
