@@ -56,10 +56,12 @@ class Choice:
 
     @property
     def nearest(self) -> Fit | None:
-        """The rejected row with the fewest reasons, then the lowest driver to reach."""
+        """The rejected row of the node's kind with the fewest reasons, then the lowest driver to reach."""
         if self.chosen or not self.fits:
             return None
-        return min(self.fits, key=_distance)
+        mendable = [fit for fit in self.fits if not fit.entry.row.broken]
+        of_its_kind = [fit for fit in mendable if (fit.entry.row.cuda is None) == self.for_cpu]
+        return min(of_its_kind or mendable or self.fits, key=_distance)
 
 
 def works_on_cpu(node: Node, *, asked: bool) -> bool:
@@ -120,7 +122,7 @@ def _narrow(fit: Fit, wishes: Wishes, obstacles: Obstacles) -> Fit:
 
 
 def _rank(fit: Fit, wishes: Wishes) -> tuple[bool, bool, Version, Version, Version, bool]:
-    """Order: fits, native when preferred, newest verl, newest engine, newest CUDA; a set's own torch last."""
+    """Order by: fits, native when preferred, newest verl, newest engine, newest CUDA, a set's own torch."""
     row = fit.entry.row
     engine = row.set[row.engine] if row.engine else "0"
     return (

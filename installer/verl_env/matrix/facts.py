@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from verl_env.errors import MatrixError
+from verl_env.matrix.generations import GenerationFacts
 from verl_env.matrix.gpu_names import GpuFacts, by_name, plain_name
 from verl_env.records import RecordError, from_plain
 
@@ -116,6 +117,7 @@ class Facts:
     builds: tuple[BuildFacts, ...]
     gpus: tuple[GpuFacts, ...]
     sources: tuple[SourceFacts, ...]
+    generations: tuple[GenerationFacts, ...] = ()
 
     def toolkit(self, version: str) -> ToolkitFacts | None:
         """Return the toolkit of this version's minor: `13.0.88` is toolkit 13.0."""
@@ -202,6 +204,7 @@ def parse_facts(
         builds=_records(BuildFacts, "torch.toml", _listed(torch, "build"), faults),
         gpus=_records(GpuFacts, "gpus.toml", _listed(gpus, "gpu"), faults),
         sources=_records(SourceFacts, "mirrors.toml", _named(mirrors, "source", "symbol"), faults),
+        generations=_records(GenerationFacts, "cuda.toml", _listed(cuda, "generation"), faults),
     )
     if faults:
         raise MatrixError("the facts of the matrix do not hold together", details=tuple(faults))
