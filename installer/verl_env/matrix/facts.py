@@ -15,7 +15,8 @@ from packaging.version import Version
 
 from verl_env.errors import MatrixError
 from verl_env.matrix.generations import GenerationFacts
-from verl_env.matrix.gpu_names import GpuFacts, by_name, plain_name
+from verl_env.matrix.gpu_names import GpuFacts, by_name
+from verl_env.node.names import plain_name
 from verl_env.records import RecordError, from_plain
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class BuildFacts:
     mirrors.toml that serve it; `default` among them makes it what a version without a local label means.
     `cpu` is true for a build without CUDA. `architectures` are binaries: `"9.0"` runs on its major from that
     minor on, `"9.0a"` on 9.0 only, `"10.0f"` within its family. `ptx` is code that a driver can compile for
-    newer GPUs. Both speak of the main library, where at least half of the kernels have them; `libraries` says
+    newer GPUs. Both speak of what the ordinary kernels of the main library were compiled for; `libraries` says
     of each library what else there is. `torch` is the torch release it was built against, `tag` the platform
     tag, `glibc` the newest symbol version that its libraries ask for. `read` is `wheel` when the wheel that
     `source` names was opened for it, `table` when a document says so.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from verl_env.errors import UsageError
 from verl_env.node.facts import Driver, Gpu, Node, Value
+from verl_env.node.names import plain_name
 from verl_env.records import RecordError, from_plain
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ _DRIVER = re.compile(r"[0-9]{3,4}\.[0-9]{1,3}(\.[0-9]{1,3})?")
 _GLIBC = re.compile(r"2\.[0-9]{1,2}")
 _CAPABILITY = re.compile(r"[0-9]{1,2}\.[0-9]")
 _COUNTED = re.compile(r"(?:([0-9]{1,3})\s*[x×*]\s*)?(.+)", re.IGNORECASE)  # noqa: RUF001 - people paste the sign
-_NOISE = re.compile(r"nvidia|tesla|geforce|gpu|sxm\d?|pcie|\d+gi?b|[^a-z0-9]")
 _MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 
 
@@ -115,21 +115,16 @@ def _expand(text: str) -> list[str]:
 
 def _look_up(word: str, names: Mapping[str, str]) -> tuple[str, str]:
     """Return the table's own name and compute capability for what someone wrote."""
-    plain = {_plain(name): name for name in reversed(list(names))}
-    name = plain.get(_plain(word))
+    plain = {plain_name(name): name for name in reversed(list(names))}
+    name = plain.get(plain_name(word))
     if name is not None:
         return name, names[name]
-    close = [plain[match] for match in difflib.get_close_matches(_plain(word), plain, n=3, cutoff=0.5)]
+    close = [plain[match] for match in difflib.get_close_matches(plain_name(word), plain, n=3, cutoff=0.5)]
     raise UsageError(
         f"no GPU is known by the name `{word}`",
         hint=(f"did you mean {' or '.join(close)}? " if close else "")
         + "Any other GPU: --compute-capability (`nvidia-smi --query-gpu=compute_cap --format=csv`)",
     )
-
-
-def _plain(name: str) -> str:
-    """Return a GPU's name without what does not tell it from others."""
-    return _NOISE.sub("", name.lower()) or name.lower()
 
 
 def read_node_file(text: str) -> Node:
