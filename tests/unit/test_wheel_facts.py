@@ -9,7 +9,9 @@ from collections import Counter
 import pytest
 from packaging.tags import parse_tag
 
+from verl_env.matrix import device_code as code
 from verl_env.matrix import wheel_facts
+from verl_env.matrix.device_code import Unit
 from verl_env.matrix.facts import BuildFacts
 
 PLAIN, SPECIFIC, FAMILY = 0x8011, 0x108011, 0x1208011
@@ -18,9 +20,7 @@ PLAIN, SPECIFIC, FAMILY = 0x8011, 0x108011, 0x1208011
 def entry(kind, arch, flags, payload=b"\0" * 16):
     """Lay out one piece: 64 bytes of header, arch at 28, flags at 40, as nvcc 13.0 writes them."""
     header = struct.pack("<HHIQ", kind, 0x101, 64, len(payload)).ljust(28, b"\0")
-    return (header + struct.pack("<I", arch).ljust(12, b"\0") + struct.pack("<Q", flags)).ljust(
-        64, b"\0"
-    ) + payload
+    return (header + struct.pack("<I", arch).ljust(12, b"\0") + struct.pack("<Q", flags)).ljust(64, b"\0") + payload
 
 
 def fatbin(*entries):
@@ -30,59 +30,66 @@ def fatbin(*entries):
     return whole + b"\0" * (-len(whole) % 8)
 
 
+def unit(*binaries, ptx=()):
+    """Return what one source file was compiled for."""
+    return Unit(binaries=binaries, ptx=ptx)
+
+
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
         pytest.param(b"", [], id="nothing"),
-        pytest.param(fatbin(entry(2, 80, PLAIN)), [(2, "8.0")], id="a binary"),
-        pytest.param(fatbin(entry(1, 90, PLAIN)), [(1, "9.0")], id="PTX"),
-        pytest.param(fatbin(entry(2, 90, SPECIFIC)), [(2, "9.0a")], id="architecture-specific"),
-        pytest.param(fatbin(entry(2, 100, FAMILY)), [(2, "10.0f")], id="family-specific"),
+        pytest.param(fatbin(entry(2, 80, PLAIN)), [unit("8.0")], id="a binary"),
+        pytest.param(fatbin(entry(1, 90, PLAIN)), [unit(ptx=("9.0",))], id="PTX"),
+        pytest.param(fatbin(entry(2, 90, SPECIFIC)), [unit("9.0a")], id="architecture-specific"),
+        pytest.param(fatbin(entry(2, 100, FAMILY)), [unit("10.0f")], id="family-specific"),
         pytest.param(
-            fatbin(entry(2, 75, PLAIN), entry(2, 120, PLAIN)), [(2, "7.5"), (2, "12.0")], id="two in one"
+            fatbin(entry(2, 120, PLAIN), entry(2, 75, PLAIN), entry(1, 120, PLAIN)),
+            [unit("7.5", "12.0", ptx=("12.0",))],
+            id="one source file, in order of the numbers",
         ),
         pytest.param(
             fatbin(entry(2, 80, PLAIN, b"x" * 12)) + b"\0" * 16 + fatbin(entry(2, 86, PLAIN)),
-            [(2, "8.0"), (2, "8.6")],
-            id="two fat binaries, with padding between",
+            [unit("8.0"), unit("8.6")],
+            id="two source files, with padding between",
         ),
     ],
 )
 def test_device_code_is_read_from_the_headers(data, expected):
     """The layout is what cuobjdump shows of torch 2.11.0 and vLLM 0.24.0; `f` is vLLM's own build list's."""
-    assert expected == list(wheel_facts.device_code(data))
+    assert expected == list(code.device_code(data))
 
 
 @pytest.mark.parametrize(
     ("counts", "expected"),
     [
         pytest.param(
-            {"8.0": 444, "8.9": 1, "9.0": 444}, ("8.0", "9.0"), id="torch 2.11: one kernel for sm_89"
+            {unit("8.0", "9.0", "10.0"): 384, unit("8.0", "9.0", "10.0", "10.3a"): 59, unit("8.9", "9.0a"): 1},
+            unit("8.0", "9.0", "10.0"),
+            id="torch 2.11: 59 of 444 files are also for sm_103a",
         ),
         pytest.param(
-            {"8.0": 444, "10.0": 444, "10.3a": 59}, ("8.0", "10.0"), id="torch 2.11: some for sm_103a"
+            {unit("7.5", "8.0", "8.6", "10.0"): 15, unit("8.0", ptx=("8.0",)): 18},
+            unit("7.5", "8.0", "8.6", "10.0"),
+            id="vLLM 0.22: more files are special than ordinary",
         ),
-        pytest.param({"8.0": 40, "10.0a": 40}, ("8.0", "10.0a"), id="sgl-kernel: everything for sm_100a"),
-        pytest.param({"9.0": 40, "9.0a": 40, "12.0f": 3}, ("9.0",), id="the plain one says it all"),
-        pytest.param({"12.0": 4, "9.0a": 4}, ("9.0a", "12.0"), id="in order of their numbers"),
-        pytest.param({}, (), id="none"),
+        pytest.param({unit("8.0", "10.0a"): 40}, unit("8.0", "10.0a"), id="sgl-kernel: all is for sm_100a"),
+        pytest.param(
+            {unit("8.0", "12.0", ptx=("12.0",)): 9}, unit("8.0", "12.0", ptx=("12.0",)), id="PTX of every file"
+        ),
     ],
 )
-def test_an_architecture_counts_when_the_kernels_throughout_have_it(counts, expected):
-    """A package runs on a GPU when its ordinary kernels do, not when one special kernel does."""
-    assert expected == wheel_facts.throughout(Counter(counts), max(counts.values(), default=0))
+def test_a_package_runs_on_what_its_ordinary_kernels_were_compiled_for(counts, expected):
+    """That a special kernel has another architecture does not make the rest run there."""
+    assert expected == code.ordinary(Counter(counts))
 
 
 @pytest.mark.parametrize(
     ("binary", "expected"),
     [
+        pytest.param(b"\x7fELF".ljust(20, b"\0") + struct.pack("<I", 129), "12.9", id="the ELF version of 12.9"),
         pytest.param(
-            b"\x7fELF".ljust(20, b"\0") + struct.pack("<I", 129), "12.9", id="the ELF version of 12.9"
-        ),
-        pytest.param(
-            b"\x7fELF".ljust(20, b"\0")
-            + struct.pack("<I", 1)
-            + b"Cuda compilation tools, release 13.0, V13.0.88",
+            b"\x7fELF".ljust(20, b"\0") + struct.pack("<I", 1) + b"Cuda compilation tools, release 13.0, V13.0.88",
             "13.0",
             id="the note of 13.0",
         ),
@@ -91,16 +98,14 @@ def test_an_architecture_counts_when_the_kernels_throughout_have_it(counts, expe
 )
 def test_a_device_binary_names_its_toolkit(binary, expected):
     """What vLLM 0.12.0 (12.9) and 0.24.0 (13.0) link is only libcudart.so.12 and .13."""
-    assert expected == wheel_facts.toolkit_of(binary)
+    assert expected == code.toolkit_of(binary)
 
 
 @pytest.mark.parametrize(
     ("tag", "requires", "expected"),
     [
         pytest.param("cp312-cp312-linux_x86_64", ">=3.10", ("3.12",), id="one Python's wheel"),
-        pytest.param(
-            "cp38-abi3-linux_x86_64", "<3.14,>=3.10", ("3.10", "3.11", "3.12", "3.13"), id="a stable ABI"
-        ),
+        pytest.param("cp38-abi3-linux_x86_64", "<3.14,>=3.10", ("3.10", "3.11", "3.12", "3.13"), id="a stable ABI"),
         pytest.param("cp310-abi3-linux_x86_64", "<3.12", ("3.10", "3.11"), id="a stable ABI with a floor"),
     ],
 )
@@ -115,9 +120,7 @@ def test_pythons_of_a_wheel(tag, requires, expected):
         pytest.param(["numpy", "torch==2.11.0"], "2.11.0", id="pinned"),
         pytest.param(["torch>=2.3"], None, id="a range is no pin"),
         pytest.param(['torch==2.6.0; extra == "srt"'], "2.6.0", id="only an extra pins it"),
-        pytest.param(
-            ['torch==2.6.0; extra == "x"', "torch==2.7.1"], "2.7.1", id="what holds always comes first"
-        ),
+        pytest.param(['torch==2.6.0; extra == "x"', "torch==2.7.1"], "2.7.1", id="what holds always comes first"),
         pytest.param([], None, id="not asked for"),
     ],
 )
@@ -156,9 +159,7 @@ def elf(sections):
         at += len(body)
     offsets = [0, *(names.index(name.encode()) for name in [*sections, ".shstrtab"])]
     table = b"".join(
-        struct.pack(
-            "<IIQQQQIIQQ", offsets[i], kinds[i], 0, 0, where[i] if i else 0, len(bodies[i]), 0, 0, 8, 0
-        )
+        struct.pack("<IIQQQQIIQQ", offsets[i], kinds[i], 0, 0, where[i] if i else 0, len(bodies[i]), 0, 0, 8, 0)
         for i in range(len(bodies))
     )
     ident = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
@@ -183,9 +184,7 @@ def test_a_wheel_is_read_as_a_whole(tmp_path, monkeypatch):
         archive.writestr("torch/lib/libone.so", elf({".nv_fatbin": fatbin(entry(2, 90, SPECIFIC))}))
         archive.writestr("torch/lib/libplain.so", elf({}))
         archive.writestr("torch/version.py", "cuda: Optional[str] = '13.0'\n")
-        archive.writestr(
-            "torch-2.99.0.dist-info/METADATA", "Name: torch\nVersion: 2.99.0\nRequires-Python: >=3.10\n"
-        )
+        archive.writestr("torch-2.99.0.dist-info/METADATA", "Name: torch\nVersion: 2.99.0\nRequires-Python: >=3.10\n")
 
     assert wheel_facts.read_wheel(wheel) == BuildFacts(
         package="torch",

@@ -13,7 +13,6 @@ import json
 import mmap
 import re
 import shutil
-import struct
 import tempfile
 import zipfile
 from collections import Counter
@@ -28,92 +27,55 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from verl_env import process
+from verl_env.matrix.device_code import Unit, device_code, in_order, ordinary, toolkit_of
 from verl_env.matrix.facts import BuildFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from packaging.tags import Tag
-
-# A fat binary: header (magic, version, header size, payload size), then entries (kind, version, header size,
-# payload size, … arch at 28, flags at 40). cuobjdump 13.5 agrees on torch 2.11.0 and vLLM 0.24.0, except that
-# it does not show the `f`.
-FATBIN = struct.Struct("<IHHQ")
-ENTRY = struct.Struct("<HHIQ12xI8xQ")
-MAGIC = 0xBA55ED50
-PTX, BINARY = 1, 2
-SPECIFIC = ((0x100000, "a"), (0x200000, "f"))
-
-# The ELF version of a device binary is its toolkit's, times ten, up to CUDA 12.9.
-ELF_VERSIONS = range(110, 130)
 
 PYTHONS = tuple(f"3.{minor}" for minor in range(9, 16))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
-    """One shared library of a wheel, and how many pieces of device code it has for each architecture."""
+    """One shared library of a wheel, and how many source files were compiled for the same architectures."""
 
     file: str
     needed: tuple[str, ...]
     glibc: Version | None
-    binaries: Counter[str]
-    ptx: Counter[str]
+    units: Counter[Unit]
 
+    @property
+    def binaries(self) -> tuple[str, ...]:
+        """Return every architecture that it has binaries for."""
+        return in_order({arch for unit in self.units for arch in unit.binaries})
 
-def device_code(data: bytes | mmap.mmap) -> Iterator[tuple[int, str]]:
-    """Yield (kind, architecture) for each piece of device code in an .nv_fatbin section."""
-    at = 0
-    while at + FATBIN.size <= len(data):
-        magic, _, header, payload = FATBIN.unpack_from(data, at)
-        if magic != MAGIC:
-            at += 8
-            continue
-        entry, end = at + header, at + header + payload
-        while entry + ENTRY.size <= end:
-            kind, _, size, length, arch, flags = ENTRY.unpack_from(data, entry)
-            suffix = "".join(letter for bit, letter in SPECIFIC if flags & bit)
-            yield kind, f"{arch // 10}.{arch % 10}{suffix}"
-            entry += size + length
-        at = -(-end // 8) * 8
-
-
-def throughout(counts: Counter[str], most: int) -> tuple[str, ...]:
-    """Return the architectures that at least half as many pieces exist for as for the most frequent one.
-
-    torch 2.11 has 444 pieces for sm_80 and one, a special kernel, for sm_89: it is not built for sm_89. Where
-    the plain architecture is there, its `a` and `f` say nothing more of where the package runs.
-    """
-    common = {arch for arch, count in counts.items() if count * 2 >= most}
-    return in_order(arch for arch in common if arch[-1] not in "af" or arch[:-1] not in common)
-
-
-def in_order(architectures: Iterable[str]) -> tuple[str, ...]:
-    """Sort `10.0` behind `9.0a`."""
-    return tuple(sorted(architectures, key=lambda arch: (Version(arch.rstrip("af")), arch)))
+    @property
+    def ptx(self) -> tuple[str, ...]:
+        """Return every architecture that it has PTX for."""
+        return in_order({arch for unit in self.units for arch in unit.ptx})
 
 
 def read_library(path: Path, file: str) -> Library:
     """Read one ELF file; code that awaits another link (`__nv_relfatbin`) cannot run and is left out."""
     from elftools.elf.elffile import ELFFile
 
-    binaries: Counter[str] = Counter()
-    ptx: Counter[str] = Counter()
+    units: Counter[Unit] = Counter()
     needed: list[str] = []
     glibc: list[Version] = []
     with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
         for section in ELFFile(stream).iter_sections():
             if section.name == ".nv_fatbin" and section["sh_type"] != "SHT_NOBITS":
                 start = section["sh_offset"]
-                for kind, arch in device_code(data[start : start + section["sh_size"]]):
-                    (binaries if kind == BINARY else ptx)[arch] += 1
+                units.update(device_code(data[start : start + section["sh_size"]]))
             elif section.name == ".dynamic":
                 needed = [tag.needed for tag in cast(Any, section).iter_tags("DT_NEEDED")]
             elif section.name == ".gnu.version_r":
                 names = [aux.name for _, found in cast(Any, section).iter_versions() for aux in found]
                 glibc = [Version(name[6:]) for name in names if re.fullmatch(r"GLIBC_\d[\d.]*", name)]
-    floor = max(glibc, default=None)
-    return Library(file=file, needed=tuple(needed), glibc=floor, binaries=binaries, ptx=ptx)
+    return Library(file=file, needed=tuple(needed), glibc=max(glibc, default=None), units=units)
 
 
 def read_wheel(wheel: Path) -> BuildFacts:
@@ -126,9 +88,9 @@ def read_wheel(wheel: Path) -> BuildFacts:
         metadata = HeaderParser().parsestr(archive.read(entry).decode())
     floors = [it.glibc for it in libraries if it.glibc]
     platforms = sorted({tag.platform for tag in tags})
-    coded = [it for it in libraries if it.binaries or it.ptx]
-    main = max(coded, key=lambda it: (len(it.binaries), it.binaries.total()), default=None)
-    most = max(main.binaries.values(), default=0) if main else 0
+    coded = [it for it in libraries if it.units]
+    main = max(coded, key=lambda it: (len(it.binaries), it.units.total()), default=None)
+    built = ordinary(main.units) if main else None
     runtimes = sorted({lib[13:] for it in libraries for lib in it.needed if lib.startswith("libcudart.so.")})
     return BuildFacts(
         package=name,
@@ -137,8 +99,8 @@ def read_wheel(wheel: Path) -> BuildFacts:
         cuda=None if inside == "cpu" else inside or toolkit or next(iter(runtimes), None),
         cpu=inside == "cpu",
         local=version.local or (re.sub(r"^(\d+)\.", r"cu\1", inside) if inside else None),
-        architectures=throughout(main.binaries, most) if main else None,
-        ptx=throughout(main.ptx, most) if main else None,
+        architectures=built.binaries if built else None,
+        ptx=built.ptx if built else None,
         libraries=tuple(library_line(it) for it in coded),
         python=pythons(tags, metadata["Requires-Python"]),
         torch=torch_pin(metadata.get_all("Requires-Dist") or []),
@@ -151,8 +113,8 @@ def read_wheel(wheel: Path) -> BuildFacts:
 
 def library_line(library: Library) -> str:
     """Say in one line what a library has any device code for."""
-    said = " ".join([f"{library.file}:", *in_order(library.binaries)])
-    return said + (" · PTX " + " ".join(in_order(library.ptx)) if library.ptx else "")
+    said = " ".join([f"{library.file}:", *library.binaries])
+    return said + (" · PTX " + " ".join(library.ptx) if library.ptx else "")
 
 
 def read_libraries(archive: zipfile.ZipFile, folder: Path) -> tuple[list[Library], str | None]:
@@ -167,7 +129,7 @@ def read_libraries(archive: zipfile.ZipFile, folder: Path) -> tuple[list[Library
         with archive.open(info) as source, path.open("wb") as target:
             shutil.copyfileobj(source, target, 1 << 20)
         libraries.append(read_library(path, info.filename))
-        if toolkit is None and libraries[-1].binaries:
+        if toolkit is None and libraries[-1].units:
             toolkit = tool_version(path)
         path.unlink()
     return sorted(libraries, key=lambda it: it.file), toolkit
@@ -182,14 +144,6 @@ def tool_version(path: Path) -> str | None:
         process.run([cuobjdump, "-xelf", "all", str(path)], cwd=Path(folder))
         found = {toolkit_of(piece.read_bytes()) for piece in Path(folder).iterdir()} - {None}
     return max((it for it in found if it), key=Version, default=None)
-
-
-def toolkit_of(binary: bytes) -> str | None:
-    """Return the toolkit that made a device binary: a note names it since 13.0, the ELF version before."""
-    if note := re.search(rb"Cuda compilation tools, release (\d+\.\d+)", binary):
-        return note[1].decode()
-    version: int = struct.unpack_from("<I", binary, 20)[0]
-    return f"{version // 10}.{version % 10}" if version in ELF_VERSIONS else None
 
 
 def torch_version(archive: zipfile.ZipFile) -> str | None:
