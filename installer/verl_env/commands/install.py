@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl_env import output, paths
-from verl_env.commands.proving import add_proof_arguments
 from verl_env.commands.choosing import (
     Reach,
     add_choosing_arguments,
@@ -15,13 +14,14 @@ from verl_env.commands.choosing import (
     choose_row,
     read_situation,
 )
+from verl_env.commands.proving import add_proof_arguments
 from verl_env.environment.build import Plan, build_environment, installed, switch_to
 from verl_env.environment.preflight import check_lock_fits, check_room, find_python
 from verl_env.environment.surroundings import look_around
-from verl_env.errors import LockError
 from verl_env.lock.build import build_lock
 from verl_env.lock.locate import locate
-from verl_env.lock.lockfile import Lock, parse_lock, render_lock
+from verl_env.lock.lockfile import Lock, render_lock
+from verl_env.lock.read import read_lock
 from verl_env.matrix.load import load_pins
 from verl_env.node.system import read_glibc, read_machine
 from verl_env.output import Result, human_bytes
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> Result:
     """Install what was asked for; when it is there already, say so and stop."""
     situation = _here(read_situation(args))
     reach = Reach()
-    lock = read_lock_file(Path(args.lock)) if args.lock else _lock_if_installed(situation, reach)
+    lock = read_lock(Path(args.lock)) if args.lock else _lock_if_installed(situation, reach)
     if lock is None:
         fit, pins, _ = choose_reachable(situation, reach, for_install=not args.dry_run)
         for note in fit.notes:
@@ -84,17 +84,6 @@ def _lock_if_installed(situation: Situation, reach: Reach) -> Lock | None:
         return None
     lock = build_lock(fit.entry, load_pins(fit.entry, fit.pins), situation.matrix.facts)
     return lock if installed(lock) else None
-
-
-def read_lock_file(path: Path) -> Lock:
-    """Read a lockfile from disk; raises LockError when it is not there, not whole or not ours."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as err:
-        raise LockError(f"`{path}` is not text: {err}", hint="write it again: verl-env lock") from err
-    except OSError as err:
-        raise LockError(f"`{path}` cannot be read: {err.strerror}", hint="write one: verl-env lock") from err
-    return parse_lock(text, str(path))
 
 
 def _plan(lock: Lock, folder: Path, situation: Situation, args: argparse.Namespace) -> Plan:
