@@ -34,7 +34,7 @@ class Indexes:
 
 def masked(url: str) -> str:
     """Return a URL without its user name and password."""
-    return re.sub(r"(?<=://)[^/@\s]+@", "***@", url)
+    return re.sub(r"(?<=://)[^/\s]+@", "***@", url)
 
 
 def read_indexes(asked: str | None = None) -> Indexes:
@@ -113,11 +113,8 @@ def _pip_variables(environ: Mapping[str, str]) -> list[tuple[str, dict[str, Any]
 def _uv_files() -> list[tuple[str, dict[str, Any]]]:
     """Read uv's user and system settings (uv docs, "Configuration files"); a project's are not ours to follow."""
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path(os.environ.get("HOME", "/")) / ".config")
-    found = []
-    for path in (config / "uv" / "uv.toml", Path("/etc/xdg/uv/uv.toml"), Path("/etc/uv/uv.toml")):
-        if path.is_file():
-            found.append((str(path), uv_settings(_text(path), str(path))))
-    return found
+    paths = (config / "uv" / "uv.toml", Path("/etc/xdg/uv/uv.toml"), Path("/etc/uv/uv.toml"))
+    return [(str(path), uv_settings(_text(path), str(path))) for path in paths if path.is_file()]
 
 
 def uv_settings(text: str, where: str) -> dict[str, Any]:

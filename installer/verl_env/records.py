@@ -7,7 +7,7 @@ Python "3.1". Every fault of a document is reported at once.
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +38,7 @@ def _converter(*, strict: bool) -> Converter:
         for kind in (str, bool, float, dt.date):
             converter.register_structure_hook(kind, _exactly(kind))
         converter.register_structure_hook(int, _exactly(int))
+        converter.register_structure_hook_factory(_is_tuple, lambda kind: _listed(kind, converter))
         converter.register_unstructure_hook(dt.date, lambda value: value.isoformat())
         _converters[strict] = converter
     return _converters[strict]
@@ -54,6 +55,24 @@ def _exactly(kind: type) -> Any:
         if type(value) is not kind:
             raise ValueError(f"expected {kind.__name__}, found {type(value).__name__} `{value}`")
         return value
+
+    return hook
+
+
+def _is_tuple(kind: Any) -> bool:
+    origin: Any = get_origin(kind)
+    return origin is tuple
+
+
+def _listed(kind: Any, converter: Converter) -> Any:
+    """Return a hook that takes only lists; text is iterable in Python, and no list in TOML."""
+    inside: Any = list[get_args(kind)[0]]  # type: ignore[misc]
+    structure = converter.get_structure_hook(inside)
+
+    def hook(value: object, _: object) -> tuple[object, ...]:
+        if not isinstance(value, (list, tuple)):
+            raise ValueError(f"expected list, found {type(value).__name__} `{value}`")  # noqa: TRY004 - as `_exactly`
+        return tuple(structure(value, inside))
 
     return hook
 
@@ -81,6 +100,8 @@ def _what(err: BaseException, _: type | None) -> str:
         return "unknown key " + ", ".join(f"`{name}`" for name in sorted(err.extra_fields))
     if isinstance(err, KeyError):
         return "required, and missing"
+    if isinstance(err, AttributeError):  # cattrs asked a value for its keys
+        return "expected a table"
     return str(err)
 
 
