@@ -67,7 +67,7 @@ def node_from(plain: dict[str, Any], matrix: Matrix) -> Node:
         driver=plain.get("driver"),
         gpus=plain.get("gpus", ()),
         compute_capabilities=(capability,) if capability else (),
-        glibc=plain.get("glibc", "2.35"),
+        glibc=plain.get("glibc", "2.35") or None,
         machine=plain.get("arch", "x86_64"),
         names=names,
     )
