@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from verl_env import toml
 from verl_env.errors import LockError
@@ -18,9 +19,6 @@ from verl_env.lock.render import file_of, render_lock
 from verl_env.lock.table import SCHEMA, Asked, AskedFile, Editable, Table
 from verl_env.matrix.pins import Pin
 from verl_env.records import RecordError, from_plain, to_plain
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["SCHEMA", "Lock", "Table", "lock_digest", "parse_lock", "render_lock", "sealed"]
 
@@ -57,7 +55,7 @@ class Lock:
         """The absolute folder of the checkout that is installed over the pins; "" when there is none."""
         if self.table.editable is None:
             return ""
-        return os.path.realpath(os.path.join(os.path.dirname(self.origin), self.table.editable.path))  # noqa: PTH118, PTH120
+        return os.path.realpath(os.path.join(os.path.dirname(self.origin), self.table.editable.path))
 
     @property
     def file_name(self) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import datetime as dt  # noqa: TC003 - records are built from annotations
+import datetime as dt
 from dataclasses import dataclass, field
 
-from verl_env.matrix.pins import Pin  # noqa: TC001 - likewise
+from verl_env.matrix.pins import Pin
 
 SCHEMA = 1
 
