@@ -297,11 +297,7 @@ check_space() {
 
 # A launcher by our name that this script did not make is left alone.
 check_launcher() {
-    if [ -L "$LAUNCHER" ]; then
-        case "$(readlink "$LAUNCHER")" in
-            */self/tool/*/verl-env/bin/verl-env) return 0 ;;
-        esac
-    elif [ ! -e "$LAUNCHER" ]; then
+    if [ -n "$(launched)" ] || { [ ! -e "$LAUNCHER" ] && [ ! -L "$LAUNCHER" ]; }; then
         return 0
     fi
     fail 2 "$LAUNCHER is there already, and this script did not make it" \
@@ -598,6 +594,10 @@ use_uv_settings() {
     unset PYTHONPATH PYTHONHOME VIRTUAL_ENV CONDA_PREFIX UV_PYTHON UV_PROJECT UV_WORKING_DIR UV_CONSTRAINT \
         UV_OVERRIDE UV_BUILD_CONSTRAINT UV_EXCLUDE UV_EXCLUDE_NEWER UV_RESOLUTION UV_PRERELEASE UV_NO_BINARY UV_NO_CACHE
     export UV_NO_PROGRESS=1 NO_COLOR=1
+    if [ ! -d "${XDG_DATA_HOME:-${HOME:-}/.local/share}/uv/credentials" ]; then
+        # uv makes the folder just to look into it.
+        export UV_CREDENTIALS_DIR="${UV_CREDENTIALS_DIR:-$WORK/credentials}"
+    fi
     if any_path /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem \
         /etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem /etc/ssl/ca-bundle.pem; then
         # Without a system store uv's own certificates are the better choice.
@@ -659,7 +659,7 @@ wheel_with_pip() {
         use_network
         # A constraints file has no hashes, and pip would ask for them.
         export PIP_CONSTRAINT=/dev/null
-        cd "$WORK/pip"
+        cd "$WORK/pip" || exit 1
         pip download -q --no-deps --only-binary :all: --require-hashes --dest . -r ../uv.txt
     ) >>"$WORK/log" 2>&1 </dev/null || return 1
     mv "$WORK"/pip/uv-*.whl "$WORK/$UV_WHEEL"
@@ -762,7 +762,7 @@ wheel_with_uv() {
     echo "uv==$UV_VERSION --hash=sha256:$UV_WHEEL_SHA256" >"$WORK/uv.txt"
     (
         use_uv_settings
-        cd "$WORK"
+        cd "$WORK" || exit 1
         uv pip install -q --no-deps --only-binary :all: --require-hashes --python "$(command -v python3)" \
             --target "$WORK/target" -r uv.txt
     ) >>"$WORK/log" 2>&1 </dev/null || return 1
@@ -893,8 +893,20 @@ is_complete() {
     [ -f "$TOOL/complete" ] && [ -x "$TARGET" ] && [ -x "$TOOL/verl-env/bin/python" ]
 }
 
+# The launcher starts the tool's Python isolated (-I): a cluster's PYTHONPATH and the user's own packages stay out.
+launcher_text() {
+    quoted=$(printf '%s' "$TOOL" | sed -e "s/'/'\\\\''/g")
+    printf '%s\n' '#!/bin/sh' "# Made by verl-env's install.sh." \
+        "exec '$quoted/verl-env/bin/python' -I '$quoted/verl-env/bin/verl-env' \"\$@\""
+}
+
+# The folder of the tool that the launcher starts; nothing if there is no launcher, or not one of ours.
+launched() {
+    sed -n -e "s#^exec '\(.*/self/tool/.*\)/verl-env/bin/python' -I .*#\1#p" "$LAUNCHER" 2>/dev/null | sed -e "s/'\\\\''/'/g"
+}
+
 is_linked() {
-    [ "$(readlink "$LAUNCHER" 2>/dev/null)" = "$TARGET" ]
+    [ -x "$LAUNCHER" ] && [ "$(launched)" = "$TOOL" ]
 }
 
 # Python 3.10 or newer for the tool itself; the environments bring their own.
@@ -937,7 +949,7 @@ build_wheel() {
     mkdir "$WORK/dist"
     (
         use_uv_settings
-        cd "$WORK"
+        cd "$WORK" || exit 1
         set -- --wheel --python "$PYTHON_REQUEST" --out-dir "$WORK/dist"
         if [ -f "$CHECKOUT/requirements/build.txt" ]; then
             set -- "$@" --build-constraints "$CHECKOUT/requirements/build.txt" --require-hashes
@@ -964,26 +976,30 @@ install_wheel() {
     rm -rf "$TOOL"
     mkdir "$TOOL"
     mv "$WORK/$WHEEL" "$TOOL/$WHEEL"
+    # `|| exit` throughout: what stands left of `||`, as this subshell does, runs without set -e.
     (
         use_uv_settings
         export UV_TOOL_DIR="$TOOL" UV_TOOL_BIN_DIR="$TOOL/bin"
-        cd "$TOOL"
-        if [ -n "$HASHED" ]; then
-            if [ -n "$EXTRA_INDEXES" ]; then
-                # The hash decides which file it is, so any index may serve it.
-                export UV_INDEX_STRATEGY="${UV_INDEX_STRATEGY:-unsafe-best-match}"
-            fi
-            echo "./$WHEEL --hash=sha256:$(sha256 <"$WHEEL")" >>"$WORK/requirements.txt"
-            if [ -f "$WORK/$UV_WHEEL" ]; then
-                # verl-env depends on uv: the wheel that was just fetched is not fetched twice.
-                export UV_FIND_LINKS="$WORK${FIND_LINKS:+,$FIND_LINKS}"
-            fi
-            "$UV" venv -q --python "$PYTHON_REQUEST" "$TOOL/verl-env"
-            "$UV" pip install --no-build --require-hashes --python "$TOOL/verl-env/bin/python" -r "$WORK/requirements.txt"
-            "$UV" tool install --offline --no-index --compile-bytecode --python "$TOOL/verl-env/bin/python" "./$WHEEL"
-        else
+        cd "$TOOL" || exit 1
+        if [ -z "$HASHED" ]; then
             "$UV" tool install --compile-bytecode --python "$PYTHON_REQUEST" "./$WHEEL"
+            exit
         fi
+        if [ -n "$EXTRA_INDEXES" ]; then
+            # The hash decides which file it is, so any index may serve it.
+            export UV_INDEX_STRATEGY="${UV_INDEX_STRATEGY:-unsafe-best-match}"
+        fi
+        if [ -f "$WORK/$UV_WHEEL" ]; then
+            # verl-env depends on uv: the wheel that was just fetched is not fetched twice.
+            export UV_FIND_LINKS="$WORK${FIND_LINKS:+,$FIND_LINKS}"
+        fi
+        echo "./$WHEEL --hash=sha256:$(sha256 <"$WHEEL")" >>"$WORK/requirements.txt" || exit 1
+        "$UV" venv -q --python "$PYTHON_REQUEST" "$TOOL/verl-env" || exit 1
+        "$UV" pip install --no-build --require-hashes --python "$TOOL/verl-env/bin/python" \
+            -r "$WORK/requirements.txt" || exit 1
+        unset UV_FIND_LINKS UV_INDEX UV_DEFAULT_INDEX UV_INDEX_URL UV_EXTRA_INDEX_URL
+        UV_NO_CONFIG=1 "$UV" tool install --offline --no-index --compile-bytecode \
+            --python "$TOOL/verl-env/bin/python" "./$WHEEL"
     ) >>"$WORK/log" 2>&1 </dev/null || {
         why="see whether the package index is reachable (PIP_INDEX_URL, UV_DEFAULT_INDEX, HTTPS_PROXY)"
         if grep -qi 'hash mismatch' "$WORK/log"; then
@@ -993,7 +1009,7 @@ install_wheel() {
         fi
         fail 6 "verl-env could not be installed; what was there before still works" "$why" "$(log_tail 12)"
     }
-    if ! "$TARGET" --version >>"$WORK/log" 2>&1 </dev/null; then
+    if ! "$TOOL/verl-env/bin/python" -I "$TARGET" --version >>"$WORK/log" 2>&1 </dev/null; then
         fail 6 "verl-env was installed and does not start; what was there before still works" \
             "report this, with what it says above the hint" "$(log_tail)"
     fi
@@ -1004,8 +1020,9 @@ install_wheel() {
 
 link_launcher() {
     make_folder "$BIN" || fail 2 "$BIN cannot be made" "set VERL_ENV_BIN_DIR to a folder that can be written"
-    PREVIOUS=$(readlink "$LAUNCHER" 2>/dev/null) || PREVIOUS=""
-    if ! { ln -s "$TARGET" "$BIN/.verl-env.$$" && mv -f "$BIN/.verl-env.$$" "$LAUNCHER"; } 2>/dev/null; then
+    PREVIOUS=$(launched)
+    if ! { launcher_text >"$BIN/.verl-env.$$" && chmod 755 "$BIN/.verl-env.$$" &&
+        mv -f "$BIN/.verl-env.$$" "$LAUNCHER"; } 2>/dev/null; then
         rm -f "$BIN/.verl-env.$$"
         fail 2 "$LAUNCHER cannot be written" "set VERL_ENV_BIN_DIR to a folder that can be written"
     fi
@@ -1020,10 +1037,7 @@ in_use() {
 # Older tools go, except the one before and those that a process runs from.
 remove_old() {
     for folder in "$SELF"/tool/*; do
-        case "$PREVIOUS" in
-            "$folder"/*) continue ;;
-        esac
-        if [ "$folder" != "$TOOL" ] && ! in_use "$folder"; then
+        if [ "$folder" != "$TOOL" ] && [ "$folder" != "$PREVIOUS" ] && ! in_use "$folder"; then
             rm -rf "$folder"
         fi
     done
@@ -1132,7 +1146,7 @@ dry_run() {
     print_plan "$@"
     if is_complete && [ -z "$NO_RUN" ]; then
         trap - EXIT INT TERM HUP
-        exec "$TARGET" install --dry-run "$@" </dev/null
+        exec "$TOOL/verl-env/bin/python" -I "$TARGET" install --dry-run "$@" </dev/null
     fi
 }
 
@@ -1162,7 +1176,7 @@ purge() {
 
 uninstall() {
     ours=""
-    case "$(readlink "$LAUNCHER" 2>/dev/null)" in
+    case "$(launched)" in
         "$SELF"/tool/*) ours=$LAUNCHER ;;
     esac
     if [ -z "$ours" ] && [ ! -d "$SELF" ] && { [ -z "$PURGE" ] || [ ! -d "$DATA" ]; }; then

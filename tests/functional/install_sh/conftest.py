@@ -114,6 +114,12 @@ def make_wheel():
 
 
 @pytest.fixture
+def digest():
+    """Return the function that gives a file's sha256."""
+    return sha256
+
+
+@pytest.fixture
 def stamp():
     """Return scripts/stamp_release.py as a module."""
     return stamper()
@@ -178,14 +184,23 @@ def uv_binary():
     return Path(found)
 
 
+@dataclass(frozen=True)
+class UvFiles:
+    """A wheel and a release archive of uv under the names that install.sh knows, and their hashes as its pins."""
+
+    wheel: Path
+    archive: Path
+    pins: dict
+
+
 @pytest.fixture(scope="session")
 def uv_files(uv_binary, tmp_path_factory):
-    """Return a wheel and a release archive that hold the real uv, under the names that install.sh knows."""
+    """Return files that hold the real uv, so that everything but the published hash is as it would be."""
     folder = tmp_path_factory.mktemp("uv")
     known = pins((ROOT / "install.sh").read_text())
     machine = os.uname().machine
-    wheel = folder / known[f"UV_WHEEL_{machine.upper()}"]
     version = known["UV_VERSION"]
+    wheel = folder / known[f"UV_WHEEL_{machine.upper()}"]
     info = f"uv-{version}.dist-info"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.write(uv_binary, f"uv-{version}.data/scripts/uv")
@@ -195,7 +210,11 @@ def uv_files(uv_binary, tmp_path_factory):
     release = folder / f"uv-{machine}-unknown-linux-gnu.tar.gz"
     with tarfile.open(release, "w:gz", compresslevel=1) as archive:
         archive.add(uv_binary, f"uv-{machine}-unknown-linux-gnu/uv")
-    return wheel, release
+    hashes = {
+        f"UV_WHEEL_SHA256_{machine.upper()}": sha256(wheel),
+        f"UV_ARCHIVE_SHA256_{machine.upper()}": sha256(release),
+    }
+    return UvFiles(wheel=wheel, archive=release, pins=hashes)
 
 
 class Node:
@@ -274,6 +293,15 @@ class Node:
         """Return everything in the home folder, and in the one for temporary files."""
         return snapshot(self.home), snapshot(self.tmp)
 
+    def started(self):
+        """Return the folder of the tool that the launcher starts."""
+        return Path(re.search(r"^exec '(.*)/verl-env/bin/python' -I ", self.launcher.read_text(), re.MULTILINE)[1])
+
+    def call(self, *args, **env):
+        """Start verl-env by its launcher, as a user does; return what it printed."""
+        env = {**self.env, **env}
+        return subprocess.run([self.launcher, *args], env=env, capture_output=True, text=True, check=True).stdout
+
     def uv_calls(self):
         """Return what that uv was called with, and its settings."""
         return self.calls.read_text().splitlines() if self.calls.exists() else []
@@ -314,6 +342,7 @@ def release(node, served):
     words = [str(wheel), "--install-sh", str(ROOT / "install.sh"), "--requirements", str(requirements)]
     assert stamper().main([*words, "--output", str(node.script)]) == 0
     node.env["VERL_ENV_BASE_URL"] = served.url
+    node.without_pip()
     node.give_uv()
     node.served = served
     return node
@@ -350,6 +379,7 @@ def checkout(node):
     node.script = folder / "install.sh"
     node.script.write_text((ROOT / "install.sh").read_text())
     node.folder = folder
+    node.without_pip()
     node.give_uv()
     return node
 
