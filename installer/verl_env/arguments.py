@@ -45,7 +45,7 @@ def take_environment(parser: argparse.ArgumentParser) -> None:
     for action in _options(parser):
         variable = variable_of(action)
         value = os.environ.get(variable)
-        if value:
+        if value and action.default is not argparse.SUPPRESS:  # else the parser above has it, and a flag may too
             action.default = _converted(action, variable, value)
             action.required = False
 

@@ -35,13 +35,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     import signal
 
-    from verl_env import output
-    from verl_env.errors import VerlEnvError
+    from verl_env.errors import Interrupted, VerlEnvError
 
     signal.signal(signal.SIGTERM, _interrupt)
     command = next((word for word in words if word in COMMANDS), "")
-    as_json = "--json" in words[: words.index("--") if "--" in words else None]
-    verbose = "-v" in words or "--verbose" in words
+    as_json = _is_asked(words, {"--json"}, "VERL_ENV_JSON")
+    verbose = _is_asked(words, {"-v", "-vv", "--verbose"}, "VERL_ENV_VERBOSE")
     try:
         return _finish(command, _dispatch(command, words), as_json=as_json)
     except BrokenPipeError:
@@ -52,8 +51,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as err:  # noqa: BLE001 - a bug of ours: its traceback is what a report needs
         return _bug(command, err, as_json=as_json)
     except KeyboardInterrupt:
-        output.note("interrupted; the environment in use is as it was")
-        return 130
+        return _fail(command, Interrupted("interrupted; the environment in use is as it was"), as_json=as_json)
+
+
+def _is_asked(words: list[str], options: set[str], variable: str) -> bool:
+    """Whether an option of ours is given or its variable set: errors of the parser itself are shown so too."""
+    own = words[: words.index("--")] if "--" in words else words
+    return bool(options & set(own)) or os.environ.get(variable, "0").lower() not in ("", "0", "no", "off", "false")
 
 
 def _finish(command: str, result: Result | int, *, as_json: bool) -> int:
@@ -75,7 +79,7 @@ def _interrupt(_signal: int, _frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _fail(command: str, err: Exception, *, as_json: bool, verbose: bool) -> int:
+def _fail(command: str, err: Exception, *, as_json: bool, verbose: bool = False) -> int:
     """Print an error in the form that was asked for, and return its exit code."""
     from verl_env import output
     from verl_env.errors import VerlEnvError
@@ -101,7 +105,7 @@ def _bug(command: str, err: Exception, *, as_json: bool) -> int:
 
     traceback.print_exception(err)
     wrapped = VerlEnvError(f"a bug: {type(err).__name__}: {err}", hint="report it with the traceback above")
-    return _fail(command, wrapped, as_json=as_json, verbose=False)
+    return _fail(command, wrapped, as_json=as_json)
 
 
 def _dispatch(command: str, words: list[str]) -> Result | int:

@@ -93,3 +93,10 @@ class NoEnvironmentError(VerlEnvError):
 
     code = "no-environment"
     exit_code = 12
+
+
+class Interrupted(VerlEnvError):  # noqa: N818 - nothing went wrong
+    """Ctrl-C or SIGTERM: children were ended, and what was being built is gone or finished by a rerun."""
+
+    code = "interrupted"
+    exit_code = 130
