@@ -68,7 +68,11 @@ def _policy(asked: Resolve) -> list[str]:
     options = ["--constraint", "constraints.txt", "--override", "overrides.txt", "--only-binary", ":all:"]
     for sdist in asked.sdists:
         options += ["--no-binary", sdist.name]
-    return [*options, "--exclude-newer", asked.exclude_newer.isoformat()] if asked.exclude_newer else options
+    if asked.exclude_newer:
+        options += ["--exclude-newer", asked.exclude_newer.isoformat()]
+    for name, date in asked.exclude_newer_package.items():
+        options += ["--exclude-newer-package", f"{name}={date.isoformat()}"]
+    return options
 
 
 def _index_options(asked: Resolve, indexes: Indexes, facts: Facts) -> list[str]:

@@ -29,7 +29,8 @@ class Resolve:
     """How the pins were made: what `matrix resolve` gives to uv.
 
     `glibc` is the highest manylinux level that wheels may ask for; the row's floor is computed from the result.
-    `sources` names the source of packages that do not come from the default index. `exclude_newer` is a date.
+    `sources` names the source of packages that do not come from the default index. `exclude_newer` is a date, and
+    `exclude_newer_package` another one for some packages (one that was uploaded again, say).
     """
 
     requirements: tuple[str, ...]
@@ -39,6 +40,7 @@ class Resolve:
     build_requirements: tuple[str, ...] = ()
     sources: dict[str, str] = field(default_factory=dict)
     exclude_newer: dt.date | None = None
+    exclude_newer_package: dict[str, dt.date] = field(default_factory=dict)
     glibc: str = "2.35"
 
 
