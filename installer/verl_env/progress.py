@@ -13,24 +13,30 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def steps(what: str, total: int) -> Iterator[Callable[[str], None]]:
-    """Give a function that tells of one step done; use from one thread."""
+def steps(what: str, total: int, *, lines: bool = True) -> Iterator[Callable[[str], None]]:
+    """Give a function that tells of one step done; use from one thread.
+
+    Without `lines` the steps are many and alike: a bar alone, or a line a tenth of the way.
+    """
     if output.quiet:
         yield lambda _line: None
     elif sys.stderr.isatty():
-        yield from _bar(what, total)
+        yield from _bar(what, total, lines=lines)
     else:
         done = 0
 
         def step(line: str) -> None:
             nonlocal done
             done += 1
-            output.note(f"  [{done}/{total}] {line}")
+            if lines:
+                output.note(f"  [{done}/{total}] {line}")
+            elif done * 10 // total > (done - 1) * 10 // total:
+                output.note(f"  {what} {done}/{total}")
 
         yield step
 
 
-def _bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
+def _bar(what: str, total: int, *, lines: bool) -> Iterator[Callable[[str], None]]:
     """Draw a bar that stays below the lines of finished steps."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -46,7 +52,8 @@ def _bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
         task = progress.add_task(what, total=total)
 
         def step(line: str) -> None:
-            progress.console.print(f"  {line}")
+            if lines:
+                progress.console.print(f"  {line}")
             progress.advance(task)
 
         yield step

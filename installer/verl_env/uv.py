@@ -59,12 +59,28 @@ def environ(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the environment uv runs in: none of the ambient pip and uv settings but those in `_KEPT`."""
     kept = {name: os.environ[name] for name in _KEPT if os.environ.get(name)}
     settings = {**_FIXED, "UV_CACHE_DIR": str(paths.uv_cache()), **kept, **dict(extra or {})}
-    bundle = next((os.environ[name] for name in _CERTIFICATE_SETTINGS if os.environ.get(name)), None)
-    if bundle and Path(bundle).is_file():
-        settings["SSL_CERT_FILE"] = bundle
-    elif any(Path(place).is_file() for place in _BUNDLES):
+    chosen, system = certificates()
+    if chosen:
+        settings["SSL_CERT_FILE"] = chosen
+    elif system:
         settings.setdefault("UV_SYSTEM_CERTS", "true")
     return process.clean_environ(settings)
+
+
+def certificates() -> tuple[str | None, str | None]:
+    """Return the bundle of certificates that the user's settings name, and the system's own."""
+    chosen = next((os.environ[name] for name in _CERTIFICATE_SETTINGS if os.environ.get(name)), None)
+    system = next((place for place in _BUNDLES if Path(place).is_file()), None)
+    return chosen if chosen and Path(chosen).is_file() else None, system
+
+
+def default_index() -> str:
+    """Return the index that uv asks when none is set up; it is uv's to say which."""
+    done = run(["pip", "compile", "-", "--emit-index-url", "--no-header"], stdin="")
+    for line in done.stdout.splitlines():
+        if line.startswith("--index-url "):
+            return line.split()[1]
+    raise ResolveError("uv does not say which index is its default", details=done.tail(), hint="name one: --index URL")
 
 
 def run(words: Sequence[str], *, show: bool = False, stdin: str | None = None, cwd: Path | None = None) -> Completed:
