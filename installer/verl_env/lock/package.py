@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from verl_env.matrix.pins import Pin
 
 
@@ -50,6 +49,4 @@ class Incoherence:
 
 def package_of(pin: Pin) -> Package:
     """Return a pin as a package, so that the same rules judge both."""
-    return Package(
-        name=pin.name, version=pin.version, files=(pin.file,), hashed=bool(pin.sha256), source=pin.source
-    )
+    return Package(name=pin.name, version=pin.version, files=(pin.file,), hashed=bool(pin.sha256), source=pin.source)

@@ -16,8 +16,8 @@ _TORCHVISION = {
     "0.20": "==2.5.*", "0.21": "==2.6.*", "0.22": "==2.7.*", "0.23": "==2.8.*", "0.24": "==2.9.*",
     "0.25": "==2.10.*", "0.26": "==2.11.*", "0.27": "==2.12.*", "0.28": "==2.13.*", "0.29": ">=2.14",
 }  # fmt: skip
-# The patch of both counts too: 0.20.1 pins torch==2.5.1.
-_SAME_PATCH = frozenset(_TORCHVISION) - {"0.29"}
+# The patch of both counts too (0.20.1 pins torch==2.5.1), but for the first and the last line above.
+_SAME_PATCH = frozenset(_TORCHVISION) - {"0.15", "0.29"}
 
 
 def torch_for(name: str, release: tuple[int, ...]) -> SpecifierSet | None:
