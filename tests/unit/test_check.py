@@ -13,7 +13,11 @@ from verl_env.matrix.pins import Pin
 from verl_env.matrix.rows import Reasoned, Resolve, Sdist
 
 SET = {"verl": "0.9.1", "torch": "2.11.0+cu130"}
-RESOLVE = Resolve(requirements=("verl==0.9.1",), sdists=(Sdist(name="antlr4-python3-runtime", why="published so"),))
+RESOLVE = Resolve(
+    requirements=("verl==0.9.1",),
+    sdists=(Sdist(name="antlr4-python3-runtime", why="published so"),),
+    sources={"torch": "pytorch-cu130"},
+)
 
 
 def faults(facts, pins=None, **parts):

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from verl_env.errors import MatrixError
-from verl_env.matrix.check import check_matrix
-from verl_env.matrix.load import load_matrix, load_pins
+from verl_env.matrix.check import check_matrix, notes_of
+from verl_env.matrix.load import load_pins, read_matrix, stray_files
 from verl_env.output import Result
 
 if TYPE_CHECKING:
     import argparse
+
+    from verl_env.matrix.facts import Facts
+    from verl_env.matrix.matrix import Entry
+    from verl_env.matrix.pins import PinsHeader
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,21 +23,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """Check; raises MatrixError with every fault at once."""
-    matrix = load_matrix(args.matrix)
-    faults: list[str] = []
+    matrix, unread = read_matrix(args.matrix)
+    faults = [*unread, *stray_files(matrix, args.matrix)]
     for entry in matrix.entries.values():
-        for header in entry.pins:
-            try:
-                pins = load_pins(entry, header)
-            except MatrixError as err:
-                faults += [f"{entry.id}: {err.message}", *err.details]
-            else:
-                faults += check_matrix(entry, pins, matrix.facts)
-        faults += check_matrix(entry, None, matrix.facts)
+        faults += _faults(entry, matrix.facts)
+    notes = [note for entry in matrix.entries.values() for note in notes_of(entry)]
+    count = sum(len(entry.pins) for entry in matrix.entries.values())
+    data = {"rows": len(matrix.entries), "pins": count, "faults": faults, "notes": notes}
     if faults:
         error = MatrixError(f"the matrix has {len(faults)} faults", details=tuple(faults), hint="mend each one named")
-        error.data = {"faults": faults}
+        error.data = data
         raise error
-    count = sum(len(entry.pins) for entry in matrix.entries.values())
-    text = f"{len(matrix.entries)} rows and {count} pins hold together"
-    return Result(data={"rows": len(matrix.entries), "pins": count, "faults": []}, text=text)
+    lines = [*(f"note: {note}" for note in notes), f"{len(matrix.entries)} rows and {count} pins hold together"]
+    return Result(data=data, text="\n".join(lines))
+
+
+def _faults(entry: Entry, facts: Facts) -> list[str]:
+    """Return the faults of one row and of all its pins."""
+    return [*check_matrix(entry, None, facts), *(it for head in entry.pins for it in _pins_faults(entry, head, facts))]
+
+
+def _pins_faults(entry: Entry, header: PinsHeader, facts: Facts) -> list[str]:
+    """Return the faults of one variant's pins, or why they cannot be read."""
+    try:
+        return check_matrix(entry, load_pins(entry, header), facts)
+    except MatrixError as err:
+        return [f"{entry.id}: {err.message}", *err.details]

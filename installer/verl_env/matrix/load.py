@@ -29,6 +29,14 @@ def shipped() -> Path:
 
 def load_matrix(site: str | Path | None = None) -> Matrix:
     """Read every fact, row and pins header; raise MatrixError with every fault of every file at once."""
+    matrix, faults = read_matrix(site)
+    if faults:
+        raise MatrixError(f"the matrix has {len(faults)} faults", details=faults, hint="mend each file named")
+    return matrix
+
+
+def read_matrix(site: str | Path | None = None) -> tuple[Matrix, tuple[str, ...]]:
+    """Read what can be read, and return it with the faults of what cannot."""
     folders = [shipped()]
     if site is not None:
         folders.append(Path(site).expanduser())
@@ -43,9 +51,7 @@ def load_matrix(site: str | Path | None = None) -> Matrix:
             entry = _entry(path, headers, faults, site=folder is not folders[0])
             if entry:
                 entries[entry.id] = entry
-    if faults:
-        raise MatrixError(f"the matrix has {len(faults)} faults", details=tuple(faults), hint="mend each file named")
-    return Matrix(facts=facts, entries=entries)
+    return Matrix(facts=facts, entries=entries), tuple(faults)
 
 
 def load_pins(entry: Entry, header: PinsHeader) -> Pins:
@@ -152,3 +158,20 @@ def _split(plain: dict[str, Any]) -> dict[str, Any]:
     """Move the header's keys of a pins file into a table of their own, as the record has them."""
     groups: dict[str, Any] = {key: plain.pop(key) for key in ("pins", "build") if key in plain}
     return {**groups, "header": plain}
+
+
+def stray_files(matrix: Matrix, site: str | Path | None = None) -> list[str]:
+    """Return pins that no row claims, and rows of a site under the id of a shipped one."""
+    used = {pins_path(entry, header) for entry in matrix.entries.values() for header in entry.pins}
+    folders = [shipped(), *([Path(site).expanduser()] if site is not None else [])]
+    faults = [
+        f"rows/{entry.path.name}: `{entry.id}` is a shipped row too; give the site's an id of its own"
+        for entry in matrix.entries.values()
+        if entry.site and (shipped() / "rows" / entry.path.name).exists()
+    ]
+    return faults + [
+        f"pins/{path.name}: no row has a variant of this name"
+        for folder in folders
+        for path in sorted((folder / "pins").glob("*.toml"))
+        if path not in used
+    ]
