@@ -142,4 +142,8 @@ def _tag_faults(pins: Pins) -> list[str]:
     tags = supported_tags(pins.header.python, pins.header.arch, pins.header.glibc or "2.17")
     wheels = [pin.file for pin in pins.pins if not pin.is_sdist]
     where = f"Python {pins.header.python} on {pins.header.arch}"
-    return [f"{file} cannot be installed by {where}" for file in wheels if rank_of(file, tags) is None]
+    return [
+        f"{file} cannot be installed by {where}"
+        for file in wheels
+        if not _named_by(file) or rank_of(file, tags) is None
+    ]

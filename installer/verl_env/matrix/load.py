@@ -163,15 +163,13 @@ def _split(plain: dict[str, Any]) -> dict[str, Any]:
 def stray_files(matrix: Matrix, site: str | Path | None = None) -> list[str]:
     """Return pins that no row claims, and rows of a site under the id of a shipped one."""
     used = {pins_path(entry, header) for entry in matrix.entries.values() for header in entry.pins}
+    twice = [it for it in matrix.entries.values() if it.site and (shipped() / "rows" / it.path.name).exists()]
+    faults = [f"rows/{it.path.name}: `{it.id}` is a shipped row too; give the site's an id of its own" for it in twice]
+    hidden = tuple(f"{it.id}-cp" for it in twice)
     folders = [shipped(), *([Path(site).expanduser()] if site is not None else [])]
-    faults = [
-        f"rows/{entry.path.name}: `{entry.id}` is a shipped row too; give the site's an id of its own"
-        for entry in matrix.entries.values()
-        if entry.site and (shipped() / "rows" / entry.path.name).exists()
-    ]
     return faults + [
         f"pins/{path.name}: no row has a variant of this name"
         for folder in folders
         for path in sorted((folder / "pins").glob("*.toml"))
-        if path not in used
+        if path not in used and not path.name.startswith(hidden)
     ]
