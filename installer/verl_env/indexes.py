@@ -90,7 +90,7 @@ def _uv_variables(environ: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]
         ("UV_INDEX_URL", {"default": environ.get("UV_INDEX_URL")}),
         ("UV_INDEX", {"extra": unnamed}),
         ("UV_EXTRA_INDEX_URL", {"extra": environ.get("UV_EXTRA_INDEX_URL", "").split()}),
-        ("UV_FIND_LINKS", {"find_links": re.split(r"[\s,]+", environ.get("UV_FIND_LINKS", "").strip())}),
+        ("UV_FIND_LINKS", {"find_links": environ.get("UV_FIND_LINKS", "").replace(",", " ").split()}),
     ]
 
 

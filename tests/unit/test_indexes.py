@@ -114,6 +114,13 @@ def test_lists_are_split_as_their_owners_split_them(home, monkeypatch):
     assert ((ONE, TWO, THREE), ("/a", "/b", "/c")) == (found.extra, found.find_links)
 
 
+def test_nothing_is_set(home):
+    """With no setting anywhere there is no default, no extra index, and no folder (not one with an empty name)."""
+    assert home
+    found = read_indexes()
+    assert (None, (), (), ()) == (found.default, found.extra, found.find_links, found.origins)
+
+
 def test_an_index_for_one_source(home, monkeypatch):
     """VERL_ENV_INDEX_PYTORCH_CPU stands for the source `pytorch-cpu`."""
     assert home
