@@ -94,11 +94,7 @@ class Index:
     hashes: dict[str, str] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     server: http.server.ThreadingHTTPServer | None = None
-
-    @property
-    def host(self) -> str:
-        """Where it listens, as host:port."""
-        return f"127.0.0.1:{self.server.server_address[1]}"
+    host: str = ""
 
     @property
     def url(self) -> str:
@@ -148,6 +144,7 @@ def serve_index(index: Index) -> Index:
     """Start to serve it on a free port of loopback."""
     index.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(index))
     index.server.daemon_threads = True
+    index.host = f"127.0.0.1:{index.server.server_address[1]}"
     threading.Thread(target=index.server.serve_forever, args=(0.05,), daemon=True).start()
     return index
 
@@ -271,7 +268,7 @@ class Tool:
         search = os.pathsep.join(filter(None, (str(ROOT / "installer"), os.environ.get("PYTHONPATH"))))
         laid = {
             "HOME": str(self.home),
-            "PATH": os.environ["PATH"],
+            "PATH": os.pathsep.join([os.path.dirname(sys.executable), "/usr/bin", "/bin"]),
             "PYTHONPATH": search,
             "PIP_CONFIG_FILE": os.devnull,
             "XDG_CONFIG_DIRS": str(self.home / "etc-xdg"),
