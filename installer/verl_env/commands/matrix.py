@@ -17,6 +17,7 @@ ACTIONS = {
     "check": "hold facts, rows, pins and evidence against each other",
     "resolve": "make a row's pins (again), and show what changes",
     "prove": "install a row from its pins, run its proofs, and write the evidence",
+    "import-evidence": "check the evidence of another machine, and add it to its row",
 }
 
 
@@ -28,10 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, summary in ACTIONS.items():
         sub = actions.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
         arguments.add_common(sub, inherit=True)
-        import_module(f"verl_env.commands.matrix_{name}").add_arguments(sub)
+        import_module(f"verl_env.commands.matrix_{_module(name)}").add_arguments(sub)
 
 
 def run(args: argparse.Namespace) -> Result:
     """Run one action."""
-    result: Result = import_module(f"verl_env.commands.matrix_{args.action}").run(args)
+    result: Result = import_module(f"verl_env.commands.matrix_{_module(args.action)}").run(args)
     return result
+
+
+def _module(action: str) -> str:
+    return action.replace("-", "_")

@@ -21,7 +21,7 @@ from verl_env.indexes import read_indexes
 from verl_env.lock.build import build_lock
 from verl_env.lock.locate import locate
 from verl_env.lock.lockfile import render_lock
-from verl_env.matrix.evidence import with_evidence
+from verl_env.matrix.evidence import EvidenceFile, render_evidence_file, with_evidence
 from verl_env.matrix.load import load_matrix, load_pins, pins_path
 from verl_env.matrix.pins import render_pins
 from verl_env.matrix.rows import Evidence
@@ -44,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("row", metavar="ROW", help="a row's id")
     parser.add_argument("--python", metavar="X.Y", help="this Python (default: the row's first)")
     parser.add_argument("--keep", action="store_true", help="keep the environment (default: it is removed)")
+    parser.add_argument(
+        "--export", metavar="FILE", help="write the evidence to this file, to contribute; not to the row"
+    )
     parser.add_argument("--index", metavar="URL", help="package index in place of the one uv and pip are set up with")
     add_proof_arguments(parser, "behaviour")
 
@@ -53,8 +56,9 @@ def run(args: argparse.Namespace) -> Result:
     matrix = load_matrix(args.matrix)
     entry = find_entry(matrix, args.row)
     header = _variant(entry, args.python)
-    if not os.access(entry.path, os.W_OK):
-        raise MatrixError(f"`{entry.path}` cannot be written", hint="prove in a checkout, or with --matrix DIR")
+    if not args.export and not os.access(entry.path, os.W_OK):
+        hint = "prove with --export FILE, in a checkout, or with --matrix DIR"
+        raise MatrixError(f"`{entry.path}` cannot be written", hint=hint)
     node = probe_node(folders={})
     with tempfile.TemporaryDirectory(prefix="verl-env-prove-", dir=_roomy()) as folder:
         cache = str(paths.uv_cache())
@@ -65,10 +69,14 @@ def run(args: argparse.Namespace) -> Result:
             os.rename(folder, f"{folder}-kept")
             Path(folder).mkdir()
             output.note(f"kept: {folder}-kept")
-    pins = replace(pins, header=replace(header, installed_bytes=size, installed_files=count))
-    write_atomically(pins_path(entry, header), render_pins(pins))
     evidence = _evidence(receipt, header, node)
-    write_atomically(entry.path, with_evidence(entry.path.read_text(encoding="utf-8"), evidence))
+    if args.export:
+        carried = EvidenceFile(row=entry.id, evidence=evidence, installed_bytes=size, installed_files=count)
+        write_atomically(Path(args.export), render_evidence_file(carried))
+    else:
+        pins = replace(pins, header=replace(header, installed_bytes=size, installed_files=count))
+        write_atomically(pins_path(entry, header), render_pins(pins))
+        write_atomically(entry.path, with_evidence(entry.path.read_text(encoding="utf-8"), evidence))
     data: dict[str, Any] = {"row": entry.id, "evidence": to_plain(evidence), "installed_bytes": size}
     text = f"{entry.id} (Python {header.python}): {evidence.level}; {human_bytes(size)} in {count} files"
     return Result(data=data, text=text)
@@ -132,7 +140,7 @@ def _measure(folder: Path) -> tuple[int, int]:
 
 def _evidence(receipt: Receipt, header: PinsHeader, node: Node) -> Evidence:
     return Evidence(
-        level=STATUS_OF_LEVEL[receipt.level],
+        level=STATUS_OF_LEVEL.get(receipt.level, "resolved"),
         date=dt.datetime.now(dt.timezone.utc).date(),
         python=receipt.python,
         arch=header.arch,
