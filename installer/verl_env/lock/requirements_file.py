@@ -45,7 +45,7 @@ def _parse(name: str, read: Callable[[str], str], trail: tuple[str, ...], *, con
     if place in trail:
         chain = " -> ".join((*trail[trail.index(place) :], place))
         raise UsageError(f"requirements files include each other: {chain}", hint="take one of these lines out")
-    for number, line in _logical_lines(read(name)):
+    for number, line in logical_lines(read(name)):
         origin = f"{name}:{number}"
         if found := _INCLUDE.fullmatch(line):
             kind = found["short"] or found["long"]
@@ -62,7 +62,7 @@ def _plain(name: str) -> str:
     return os.path.normpath(name)
 
 
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+def logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield each line with its number, continued lines joined and comments gone (as pip reads them)."""
     joined, start = "", 0
     for number, raw in enumerate([*text.splitlines(), ""], 1):
