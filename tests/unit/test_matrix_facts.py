@@ -33,9 +33,7 @@ def facts() -> Facts:
         pytest.param("12.4.131", "550.54.14", "525.60.13", id="a patch release is its minor's toolkit"),
         pytest.param("12.8", "570.26", "525.60.13", id="12.8"),
         pytest.param("12.9", "575.51.03", "525.60.13", id="12.9"),
-        pytest.param(
-            "13.0", "580.65.06", "580", id="13.0: 580 is the written floor, 580.65.06 the GA driver"
-        ),
+        pytest.param("13.0", "580.65.06", "580", id="13.0: 580 is the written floor, 580.65.06 the GA driver"),
         pytest.param("13.5", None, "580", id="13.5: its own driver is not known, and not guessed"),
     ],
 )
@@ -61,9 +59,7 @@ def test_every_fact_of_a_toolkit_has_its_source(facts):
     """Whoever doubts a number must find where it was read."""
     for toolkit in facts.toolkits:
         cited = {it.fact for it in toolkit.source}
-        wanted = {
-            key for key in ("driver", "minor_driver", "forward_branches") if getattr(toolkit, key) is not None
-        }
+        wanted = {key for key in ("driver", "minor_driver", "forward_branches") if getattr(toolkit, key) is not None}
         wanted |= {"compute"} if toolkit.compute_min or toolkit.compute_added else set()
         assert wanted == cited, toolkit.version
 
@@ -117,9 +113,7 @@ def test_every_fact_of_a_toolkit_has_its_source(facts):
         pytest.param("NVIDIA GeForce RTX 4090 D", "RTX 4090", "8.9", id="RTX 4090 D"),
         pytest.param("NVIDIA GeForce RTX 4070 Ti SUPER", "RTX 4070 Ti", "8.9", id="RTX 4070 Ti SUPER"),
         pytest.param("NVIDIA GeForce RTX 3080 Laptop GPU", "RTX 3080", "8.6", id="RTX 3080 of a laptop"),
-        pytest.param(
-            "NVIDIA GeForce RTX 3050 A Laptop GPU", None, None, id="RTX 3050 A: another chip, not guessed"
-        ),
+        pytest.param("NVIDIA GeForce RTX 3050 A Laptop GPU", None, None, id="RTX 3050 A: another chip, not guessed"),
         pytest.param("NVIDIA GeForce RTX 2080 Ti", "RTX 2080 Ti", "7.5", id="RTX 2080 Ti"),
         pytest.param("NVIDIA GeForce RTX 5090", "RTX 5090", "12.0", id="RTX 5090"),
         pytest.param("NVIDIA RTX A6000", "RTX A6000", "8.6", id="RTX A6000"),
@@ -190,9 +184,7 @@ def test_forward_compatibility_is_for_data_center_gpus(facts, name, datacenter):
 @pytest.mark.parametrize(
     ("package", "version", "machine", "cuda", "read"),
     [
-        pytest.param(
-            "torch", "2.11.0", "x86_64", "13.0", "wheel", id="the default index's torch 2.11 is cu130"
-        ),
+        pytest.param("torch", "2.11.0", "x86_64", "13.0", "wheel", id="the default index's torch 2.11 is cu130"),
         pytest.param("torch", "2.11.0+cu130", "x86_64", "13.0", "wheel", id="so is its local label"),
         pytest.param("torch", "2.11.0+cu128", "x86_64", "12.8", "table", id="another label is another build"),
         pytest.param("torch", "2.10.0", "x86_64", "12.8", "wheel", id="2.10 is still cu128"),
@@ -238,9 +230,7 @@ def test_an_exact_release_comes_before_its_minor():
     """2.9.1 has an entry of its own; 2.9.0 falls back to its minor's."""
     facts = parse_facts({}, {"build": [_plain("2.9", "12.6"), _plain("2.9.1", "12.8")]}, {}, {})
 
-    found = [
-        facts.build("torch", version, machine="x86_64").cuda for version in ("2.9.1", "2.9.0", "2.9.1.0")
-    ]
+    found = [facts.build("torch", version, machine="x86_64").cuda for version in ("2.9.1", "2.9.0", "2.9.1.0")]
     assert found == ["12.8", "12.6", "12.8"]
 
 
@@ -341,6 +331,11 @@ def test_what_is_not_known_is_not_answered(build, ptx_ok, expected):
         pytest.param("vllm", "0.24.0", "7.0", False, id="vLLM from 0.20 begins at 7.5"),
         pytest.param("vllm", "0.12.0", "7.0", True, id="0.12 still has 7.0"),
         pytest.param("vllm", "0.9.1", "12.0", False, id="0.9.1 has no code for an RTX 5090"),
+        pytest.param("vllm", "0.26.0+cu129", "7.5", True, id="CUDA 12.9 of a new vLLM: T4"),
+        pytest.param("vllm", "0.26.0+cu129", "10.3", True, id="a B300 runs sm_100"),
+        pytest.param("sgl-kernel", "0.3.21", "10.0", True, id="sgl-kernel has sm_100a"),
+        pytest.param("sgl-kernel", "0.3.21", "10.3", False, id="and nothing for a B300"),
+        pytest.param("sgl-kernel", "0.3.21", "7.5", False, id="nor for a T4"),
         pytest.param("vllm", "0.8.5.post1", "8.0", True, id="the A100 on driver 535"),
     ],
 )
@@ -357,6 +352,17 @@ def test_every_build_names_a_known_source_and_how_it_was_read(facts):
         assert (build.read == "wheel") == build.source.endswith(".whl"), build.source
         assert set(build.indexes) <= symbols, build.indexes
         assert build.cpu or build.cuda, build.source
+
+
+def test_documents_and_wheels_agree(facts):
+    """Where both speak of the same build: the reader finds in the wheel what upstream's build script lists."""
+    compared = 0
+    for build in (it for it in facts.builds if it.read == "wheel" and not it.cpu):
+        for other in facts.variants(build.package, build.version, machine=build.machine):
+            if other.read == "table" and other.local == build.local:
+                compared += 1
+                assert (other.cuda, other.architectures) == (build.cuda, build.architectures), build.source
+    assert compared > 20
 
 
 def test_no_two_builds_are_for_the_same_question(facts):
