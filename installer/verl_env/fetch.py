@@ -202,7 +202,9 @@ def _session() -> Session:
 
     session = requests.Session()
     session.headers["User-Agent"] = f"verl-env/{__version__}"
-    again = Retry(total=RETRIES, backoff_factor=0.5, status_forcelist=(429, 502, 503, 504), raise_on_status=False)
+    again = Retry(
+        total=RETRIES, connect=1, backoff_factor=0.5, status_forcelist=(429, 502, 503, 504), raise_on_status=False
+    )
     for scheme in ("https://", "http://"):
         session.mount(scheme, HTTPAdapter(max_retries=again, pool_maxsize=16))
     return session

@@ -18,6 +18,7 @@ ACTIONS = {
     "resolve": "make a row's pins (again), and show what changes",
     "prove": "install a row from its pins, run its proofs, and write the evidence",
     "import-evidence": "check the evidence of another machine, and add it to its row",
+    "outdated": "what upstream has released since, row by row",
 }
 
 

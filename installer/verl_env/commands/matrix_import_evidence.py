@@ -78,8 +78,8 @@ def _write(entry: Entry, header: PinsHeader, found: EvidenceFile) -> None:
         raise MatrixError(f"`{entry.path}` cannot be written", hint="import in a checkout, or with --matrix DIR")
     if not header.installed_bytes and found.installed_bytes:
         pins = load_pins(entry, header)
-        sizes = {"installed_bytes": found.installed_bytes, "installed_files": found.installed_files}
-        measured = replace(pins, header=replace(header, **sizes))
+        sized = replace(header, installed_bytes=found.installed_bytes, installed_files=found.installed_files)
+        measured = replace(pins, header=sized)
         write_atomically(pins_path(entry, header), render_pins(measured))
     write_atomically(entry.path, with_evidence(entry.path.read_text(encoding="utf-8"), found.evidence))
 
