@@ -1,94 +1,94 @@
-"""`verl-env lock`: the row that fits becomes a lockfile."""
+"""`verl-env lock`: the row that fits becomes a lockfile; `--check` holds one against what would be written."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import datetime as dt
+from typing import TYPE_CHECKING
 
-from verl_env import output
-from verl_env.commands.choosing import Reach, add_choosing_arguments, choose_reachable, read_situation
-from verl_env.errors import LockError, UsageError
-from verl_env.files import write_atomically
-from verl_env.lock.build import build_lock
-from verl_env.lock.locate import locate
-from verl_env.lock.lockfile import Lock, render_lock
-from verl_env.output import Result, human_bytes
+from verl_env.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
 
-    from verl_env.commands.choosing import Situation
-    from verl_env.matrix.pins import Pins
+    from verl_env.output import Result
+
+FORMATS = ("pylock", "requirements", "constraints", "dockerfile")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what narrows the choice, and where to write."""
+    """Add what narrows the choice, what goes beyond the row, and where to write."""
+    from verl_env.commands.choosing import add_choosing_arguments
+
+    parser.add_argument("locks", nargs="*", metavar="LOCK", help="with --check or --format: these lockfiles")
     add_choosing_arguments(parser)
+    add_beyond_arguments(parser)
     group = parser.add_argument_group("writing")
     group.add_argument("-o", "--output", metavar="FILE", help="where to write (default: pylock.<row>.toml here)")
+    group.add_argument("--format", choices=FORMATS, default="pylock", help="write for another tool, to stdout or -o")
     group.add_argument("--dry-run", action="store_true", help="say what would be written, and write nothing")
+    group.add_argument("--check", action="store_true", help="write nothing; exit 1 if the lock is not what would be")
+
+
+def add_beyond_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what makes a lock more than its row."""
+    group = parser.add_argument_group("beyond the row")
+    group.add_argument(
+        "--with",
+        dest="wishes",
+        action="append",
+        default=[],
+        metavar="REQUIREMENT",
+        help="add a package on top of the row's pins, which do not move (may be given again)",
+    )
+    group.add_argument(
+        "-r",
+        "--requirements",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="add what a requirements file asks for",
+    )
+    group.add_argument(
+        "--upgrade-package",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="let this pin go (the proof goes with it)",
+    )
+    group.add_argument("--resolve", action="store_true", help="resolve the row afresh, unproved, in place of its pins")
+    group.add_argument(
+        "--exclude-newer", type=_day, metavar="DATE", help="add nothing that was published after this day"
+    )
+    group.add_argument("--editable", metavar="PATH", help="a checkout of verl, to be installed over the pins")
+    group.add_argument(
+        "--allow", action="append", default=[], metavar="RULE", help="write it although it breaks a rule"
+    )
+
+
+def _day(text: str) -> dt.date:
+    """Read a date; argparse shows the ValueError's words."""
+    try:
+        return dt.date.fromisoformat(text)
+    except ValueError as err:
+        import argparse
+
+        raise argparse.ArgumentTypeError(f"not a date: `{text}` (write it as 2026-11-30)") from err
 
 
 def run(args: argparse.Namespace) -> Result:
-    """Choose, locate every file, write."""
-    situation = read_situation(args)
-    fit, pins, _ = choose_reachable(situation, Reach(), for_install=False)
-    target = lock_path(args.output, fit.entry.id)
-    lock = build_lock(fit.entry, pins, situation.matrix.facts)
-    if not args.dry_run:
-        lock = with_urls(lock, pins, situation)
-        try:
-            write_atomically(target, render_lock(lock))
-        except OSError as err:
-            raise LockError(f"`{target}` cannot be written: {err.strerror}", hint="name another file with -o") from err
-    return Result(data=_data(lock, target, written=not args.dry_run), text=_text(lock, target, dry=args.dry_run))
+    """Check, export or write."""
+    if args.check:
+        from verl_env.commands.lock_check import run_check
 
+        return run_check(args)
+    if args.format != "pylock":
+        from verl_env.commands.lock_export import run_export
 
-def with_urls(lock: Lock, pins: Pins, situation: Situation) -> Lock:
-    """Ask the index in use where each file is."""
-    from dataclasses import replace
-
-    output.note(f"locating {len(pins.pins)} files of {pins.header.row} (cp{pins.header.python}, {pins.header.arch})")
-    located = locate(pins.pins, pins.header.python, situation.indexes, situation.matrix.facts)
-    return replace(lock, urls=located.urls)
-
-
-def lock_path(asked: str | None, row: str) -> Path:
-    """Return where the lock goes; PEP 751 wants `pylock.toml` or `pylock.<name>.toml`, name without a dot."""
-    path = Path(asked) if asked else Path(f"pylock.{row}.toml")
-    from packaging.pylock import is_valid_pylock_path
-
-    if not is_valid_pylock_path(path):
+        return run_export(args)
+    if args.locks:
         raise UsageError(
-            f"`{path.name}` is not a lockfile's name (PEP 751)",
-            hint="name it pylock.toml or pylock.<name>.toml, the name without a dot",
+            f"`{args.locks[0]}` is named, and neither --check nor --format", hint=f"to write there: -o {args.locks[0]}"
         )
-    if path.is_dir():
-        raise UsageError(f"`{path}` is a folder", hint="name a file")
-    return path
+    from verl_env.commands.lock_write import run_write
 
-
-def _data(lock: Lock, target: Path, *, written: bool) -> dict[str, Any]:
-    table = lock.table
-    return {
-        "file": str(target),
-        "written": written,
-        "row": table.row,
-        "digest": table.digest,
-        "python": table.python,
-        "arch": table.arch,
-        "cuda": table.cuda,
-        "driver_min": table.driver,
-        "glibc_min": table.glibc,
-        "packages": len(lock.pins),
-        "download_bytes": table.download_bytes,
-        "set": table.set,
-    }
-
-
-def _text(lock: Lock, target: Path, *, dry: bool) -> str:
-    table = lock.table
-    return (
-        f"{'would write' if dry else 'wrote'} {target}: {table.title} (row {table.row}), Python {table.python}, "
-        f"{len(lock.pins)} packages, {human_bytes(table.download_bytes)}\n{table.digest}"
-    )
+    return run_write(args)

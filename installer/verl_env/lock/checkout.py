@@ -15,30 +15,30 @@ from verl_env.indexes import masked
 from verl_env.lock.table import Editable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 _GIT_SECONDS = 60.0
 
 
-def read_checkout(given: str, lock_folder: Path, extras: Iterable[str]) -> Editable:
+def read_checkout(given: str, lock_folder: Path, extras: Mapping[str, Iterable[str]]) -> Editable:
     """Read a checkout at `given` (relative to this process); raises UsageError when it is no Python project.
 
-    `extras` are those that the row installs it with; what they declare counts too.
+    `extras` are those that the row installs packages with, by name; what they declare counts too.
     """
     folder = Path(given)
     if not folder.is_dir():
         raise UsageError(f"no folder at `{given}`", hint="name a checkout: --editable ./verl")
-    name, version, dependencies = _project(folder, frozenset(map(canonicalize_name, extras)))
-    commit = _git(folder, "rev-parse", "HEAD")
-    remote = _git(folder, "config", "--get", "remote.origin.url") if commit else None
+    name, version, dependencies = _project(folder, extras)
+    commit = git_answer(folder, "rev-parse", "HEAD")
+    remote = git_answer(folder, "config", "--get", "remote.origin.url") if commit else None
     return Editable(
         name=canonicalize_name(name),
         path=_relative(folder, lock_folder),
         version=version,
         commit=commit,
         remote=masked(remote).replace("***@", "") if remote and not remote.startswith(("/", "file:", ".")) else None,
-        dirty=bool(commit and _git(folder, "status", "--porcelain", "--untracked-files=no")),
-        pushed=bool(commit and _git(folder, "branch", "--remotes", "--contains", commit)),
+        dirty=bool(commit and git_answer(folder, "status", "--porcelain", "--untracked-files=no")),
+        pushed=bool(commit and git_answer(folder, "branch", "--remotes", "--contains", commit)),
         dependencies=dependencies,
     )
 
@@ -50,7 +50,7 @@ def _relative(folder: Path, lock_folder: Path) -> str:
     return Path(os.path.relpath(folder.resolve(), lock_folder.resolve())).as_posix()
 
 
-def _git(folder: Path, *words: str) -> str | None:
+def git_answer(folder: Path, *words: str) -> str | None:
     """Ask git, with none of its pagers, hooks or prompts; None when it has no answer or is not there."""
     quiet = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     argv = ["git", "-C", str(folder), "-c", "core.fsmonitor=false", *words]
@@ -61,7 +61,7 @@ def _git(folder: Path, *words: str) -> str | None:
     return (done.stdout.strip() or None) if done.returncode == 0 else None
 
 
-def _project(folder: Path, extras: frozenset[str]) -> tuple[str, str | None, tuple[str, ...] | None]:
+def _project(folder: Path, extras: Mapping[str, Iterable[str]]) -> tuple[str, str | None, tuple[str, ...] | None]:
     """Return name, version and dependencies out of pyproject.toml, and setup.py for what it leaves to that."""
     path = folder / "pyproject.toml"
     try:
@@ -82,7 +82,11 @@ def _project(folder: Path, extras: frozenset[str]) -> tuple[str, str | None, tup
     optional = (
         script.get("extras_require") if "optional-dependencies" in dynamic else project.get("optional-dependencies", {})
     )
-    return name, version if isinstance(version, str) else None, _declared(name, declared, optional, extras)
+    return (
+        name,
+        version if isinstance(version, str) else None,
+        _declared(name, declared, optional, frozenset(extras.get(canonicalize_name(name), ()))),
+    )
 
 
 def _declared(name: str, declared: Any, optional: Any, extras: frozenset[str]) -> tuple[str, ...] | None:

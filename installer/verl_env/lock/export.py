@@ -16,17 +16,18 @@ if TYPE_CHECKING:
 def render_requirements(lock: Lock) -> str:
     """Return hashed requirements, which pip and uv install with `--no-deps --require-hashes`."""
     how = "Install with `pip install --no-deps --require-hashes -r FILE`, or `uv pip sync FILE`"
-    return "".join(f"# {line}\n" for line in _head(lock, how)) + hashed_requirements(_ordered(lock))
+    return "".join(f"# {line}\n" for line in _head(lock, how)) + hashed_requirements(in_order(lock))
 
 
 def render_constraints(lock: Lock) -> str:
     """Return exact versions, for `pip install -c` and `uv pip compile -c`; they hold no hashes."""
     how = "Use with `pip install -c FILE …` or `uv pip compile -c FILE …`; versions only, no hashes"
-    lines = "".join(f"{pin.name}=={pin.version}\n" for pin in _ordered(lock))
+    lines = "".join(f"{pin.name}=={pin.version}\n" for pin in in_order(lock))
     return "".join(f"# {line}\n" for line in _head(lock, how)) + lines
 
 
-def _ordered(lock: Lock) -> tuple[Pin, ...]:
+def in_order(lock: Lock) -> tuple[Pin, ...]:
+    """Return the pins by name, as every form lists them."""
     return tuple(sorted(lock.pins, key=lambda pin: (pin.name, pin.file)))
 
 

@@ -172,8 +172,15 @@ def _explained(err: ResolveError, entry: Entry, base: Pins, wanted: Wanted) -> R
     return ResolveError(
         f"no set of packages has {asked} on top of the pins of {entry.id}",
         details=(*named, *err.details),
-        hint=f"ask for another version, or let the pin go, unproved: {upgrade}" if named else err.hint,
+        hint=f"ask for another version, or let the pin go, unproved: {upgrade}" if named else _hint(said, err.hint),
     )
+
+
+def _hint(said: str, other: str) -> str:
+    """Say what to do about packages that are published as source only."""
+    if "no usable wheels" not in said:
+        return other
+    return "only source is published; build a wheel of it once, and name its folder: UV_FIND_LINKS=FOLDER"
 
 
 def _merged(entry: Entry, base: Pins, packages: list[dict[str, Any]], free: set[str], indexes: Indexes) -> Pins:

@@ -66,10 +66,14 @@ class Lock:
 def lock_digest(table: Table, pins: tuple[Pin, ...]) -> str:
     """Return `sha256:…` over packages (name, version, file, size, sha256) and the table; never over URLs."""
     packages = [[pin.name, pin.version, pin.file, pin.size, pin.sha256] for pin in sorted(pins, key=_order)]
-    # What is absent is left out, so that a new kind of entry does not change the digest of locks without one.
-    said = {key: value for key, value in to_plain(replace(table, digest="")).items() if value not in (None, {}, [])}
-    content = json.dumps([packages, said], sort_keys=True, separators=(",", ":"))
+    content = json.dumps([packages, _said(to_plain(table))], sort_keys=True, separators=(",", ":"))
     return "sha256:" + hashlib.sha256(content.encode()).hexdigest()
+
+
+def _said(plain: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what is absent, so that a new kind of entry does not change the digest of locks without one."""
+    said = {key: _said(value) if isinstance(value, dict) else value for key, value in plain.items() if key != "digest"}
+    return {key: value for key, value in said.items() if value not in (None, False, {}, [])}
 
 
 def sealed(lock: Lock) -> Lock:

@@ -76,7 +76,7 @@ def _values(plain: dict[str, Any], *, dashes: bool = True) -> Iterator[str]:
     """Write the scalars and lists of a table, one a line; what is absent or empty is left out."""
     for key, value in plain.items():
         # `dependencies = []` is said: it declares nothing, which is another thing than not being known.
-        if isinstance(value, dict) or value is None or (value == [] and key != "dependencies"):
+        if isinstance(value, dict) or value in (None, False) or (value == [] and key != "dependencies"):
             continue
         name = key.replace("_", "-") if dashes else key
         yield f"{name if _BARE_KEY.fullmatch(name) else quoted(name)} = {_value(value)}"

@@ -1,0 +1,209 @@
+"""`verl-env lock --check`: is the committed lockfile what would be written? For CI; no index is asked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from verl_env import output
+from verl_env.errors import LockError, UsageError
+from verl_env.lock.compare import Difference, compare_locks
+from verl_env.lock.expect import Inputs, expected_lock, newer_row, unmet_wishes, with_files
+from verl_env.lock.lockfile import Lock, parse_lock
+from verl_env.lock.read import read_text
+from verl_env.lock.table import Asked
+from verl_env.matrix.load import load_matrix, load_pins
+from verl_env.output import Result
+from verl_env.records import to_plain
+
+if TYPE_CHECKING:
+    import argparse
+
+    from verl_env.lock.table import Editable
+    from verl_env.matrix.matrix import Entry, Matrix
+    from verl_env.matrix.pins import PinsHeader
+
+_SHOWN = 40  # differences on a terminal
+_ANNOTATIONS = 10  # GitHub shows this many errors of a step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """One lockfile, how it differs, and what to know that is no difference."""
+
+    file: str
+    row: str
+    differences: tuple[Difference, ...]
+    notes: tuple[str, ...]
+
+
+def run_check(args: argparse.Namespace) -> Result:
+    """Check each lockfile that is named, or the one that is here; exit 1 when one differs."""
+    paths = [Path(it) for it in args.locks] or [_the_lock()]
+    matrix = load_matrix(args.matrix)
+    checked = [_check(path, matrix, args) for path in paths]
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        for line in (line for it in checked for line in workflow_commands(it)):
+            print(line, file=sys.stderr)
+    differs = any(it.differences for it in checked)
+    for note in (note for it in checked for note in it.notes):
+        output.note(f"note: {note}")
+    data = {"locks": [_data(it) for it in checked]}
+    return Result(data=data, text="\n".join(_text(it) for it in checked), exit_code=int(differs))
+
+
+def _the_lock() -> Path:
+    """Return the lockfile of this folder: pylock.toml, or the only one with a name."""
+    if Path("pylock.toml").is_file():
+        return Path("pylock.toml")
+    found = sorted(Path().glob("pylock.*.toml"))
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise LockError("no lockfile is here", hint="write one: verl-env lock; or name it: lock --check FILE")
+    names = " ".join(it.name for it in found)
+    raise UsageError(f"{len(found)} lockfiles are here", hint=f"name those to check: lock --check {names}")
+
+
+def _check(path: Path, matrix: Matrix, args: argparse.Namespace) -> Checked:
+    """Hold one lockfile against what its row and its own inputs give."""
+    text = read_text(path)
+    found = parse_lock(text, str(path), tampered=True)
+    entry = matrix.entries.get(found.table.row)
+    header = next((it for it in entry.pins if _is_variant(it, found)), None) if entry else None
+    if entry is None or header is None:
+        what = f"row {found.table.row}, Python {found.table.python}, {found.table.arch}"
+        said = f"{what}: the matrix has no such pins (any more)"
+        return Checked(
+            file=str(path), row=found.table.row, differences=(Difference(kind="row", what="row", text=said),), notes=()
+        )
+    base = load_pins(entry, header)
+    notes: list[str] = []
+    asked = _asked_now(found, path.parent, args, notes)
+    inputs = Inputs(entry=entry, base=base, asked=asked, editable=_checkout_now(found, path.parent, entry, notes))
+    expected = expected_lock(found, inputs, matrix.facts)
+    differences = (*_other_row(found, args), *unmet_wishes(found, inputs), *compare_locks(found, expected, text))
+    differences += _incoherences(expected, entry, matrix)
+    if newer := newer_row(found, entry, matrix):
+        notes.append(f"{path}: row {newer} is newer, and runs wherever this lock does")
+    return Checked(file=str(path), row=entry.id, differences=differences, notes=tuple(notes))
+
+
+def _is_variant(header: PinsHeader, found: Lock) -> bool:
+    return (header.python, header.arch) == (found.table.python, found.table.arch)
+
+
+def _asked_now(found: Lock, folder: Path, args: argparse.Namespace, notes: list[str]) -> Asked:
+    """Return what the lock was asked for: as given now, else as its table has it, with the files as they are now."""
+    from verl_env.commands.lock_making import read_asked
+
+    given, _ = read_asked(args, folder) if _beyond(args) else (Asked(), None)
+    if given != Asked():
+        return given
+    asked = found.table.asked or Asked()
+    lines: dict[str, tuple[str, ...]] = {}
+    for file in asked.files:
+        if not (folder / file.name).is_file():
+            notes.append(f"{file.name} is not here: its lines are taken from the lock")
+            continue
+        from verl_env.lock.requirements_file import read_requirements
+
+        lines[file.name] = tuple(it.line for it in read_requirements(folder / file.name))
+    return with_files(asked, lines)
+
+
+def _beyond(args: argparse.Namespace) -> bool:
+    return bool(args.wishes or args.requirements or args.upgrade_package or args.resolve or args.allow)
+
+
+def _checkout_now(found: Lock, folder: Path, entry: Entry, notes: list[str]) -> Editable | None:
+    """Return the lock's checkout as it is now, so far as a difference counts; as locked when it is not here."""
+    locked = found.table.editable
+    if locked is None:
+        return None
+    if not (folder / locked.path).is_dir():
+        notes.append(f"the checkout `{locked.path}` is not here: what it declares is taken from the lock")
+        return locked
+    from verl_env.lock.checkout import read_checkout
+    from verl_env.lock.declared import row_extras
+
+    now = read_checkout(str(folder / locked.path), folder, row_extras(entry.row))
+    # Work on the checkout goes on: what is not committed or not pushed yet is no difference.
+    return replace(now, path=locked.path, remote=locked.remote, dirty=locked.dirty, pushed=locked.pushed)
+
+
+def _other_row(found: Lock, args: argparse.Namespace) -> tuple[Difference, ...]:
+    """Hold the lock against what was asked of the row on the command line."""
+    table = found.table
+    engine = next((name for name in ("vllm", "sglang") if name in table.set), "none")
+    asked = (
+        ("row", args.row, table.row),
+        ("verl", args.verl, table.set.get("verl")),
+        ("engine", args.engine, engine),
+        ("ray", args.ray, table.set.get("ray")),
+        ("python", args.python, table.python),
+    )
+    return tuple(
+        Difference(kind="row" if name != "python" else name, what=name, text=f"{name}: {has} in the file, {wish} asked")
+        for name, wish, has in asked
+        if wish and wish != has
+    )
+
+
+def _incoherences(expected: Lock, entry: Entry, matrix: Matrix) -> tuple[Difference, ...]:
+    """Return the rules that what would be written breaks: it would not be written."""
+    from verl_env.lock.coherence import find_incoherences, package_of, without_allowed
+
+    table = expected.table
+    packages = tuple(package_of(pin) for pin in expected.pins)
+    found = find_incoherences(packages, cuda=table.cuda, python=table.python, machine=table.arch, facts=matrix.facts)
+    refused, _ = without_allowed(found, {*table.allow, *(it.rule for it in entry.row.allow)})
+    return tuple(Difference(kind="rule", what=it.rule, text=f"[{it.rule}] {it.what}: {it.remedy}") for it in refused)
+
+
+def workflow_commands(checked: Checked) -> tuple[str, ...]:
+    """Return GitHub's workflow commands, which it shows beside the lines of the file."""
+    found = checked.differences
+    if len(found) > _ANNOTATIONS:
+        more = Difference(kind="more", what="more", text=f"and {len(found) - _ANNOTATIONS + 1} more; see the log")
+        found = (*found[: _ANNOTATIONS - 1], more)
+    return tuple(
+        f"::error file={_property(checked.file)},line={it.line or 1},title={_property('lockfile differs')}::"
+        f"{_message(it.text)}"
+        for it in found
+    )
+
+
+def _message(text: str) -> str:
+    """Escape a workflow command's message (GitHub docs, "Workflow commands")."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    """Escape a workflow command's property."""
+    return _message(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def _data(checked: Checked) -> dict[str, Any]:
+    return {
+        "file": checked.file,
+        "row": checked.row,
+        "same": not checked.differences,
+        "differences": [to_plain(it) for it in checked.differences],
+        "notes": list(checked.notes),
+    }
+
+
+def _text(checked: Checked) -> str:
+    """Say it for people: one line when all is well, else each difference and what to do."""
+    found = checked.differences
+    if not found:
+        return f"{checked.file} is what would be written (row {checked.row})"
+    lines = [f"{checked.file} is not what would be written (row {checked.row}): {len(found)} differences"]
+    marks = {"added": "+", "removed": "-"}
+    lines += [f"  {marks.get(it.kind, '~')} {it.text}" for it in found[:_SHOWN]]
+    lines += [f"  … and {len(found) - _SHOWN} more (--json has them all)"] if len(found) > _SHOWN else []
+    return "\n".join([*lines, f"write it again: verl-env lock --row {checked.row} … -o {checked.file}"])
