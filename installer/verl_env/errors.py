@@ -81,6 +81,13 @@ class PreflightError(InstallError):
     exit_code = 11
 
 
+class BusyError(InstallError):
+    """Another verl-env is at work on the same environment, and did not end within the time limit."""
+
+    code = "busy"
+    exit_code = 13
+
+
 class SmokeError(VerlEnvError):
     """The environment was built, and its imports failed; it does not become current."""
 

@@ -5,17 +5,27 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write to a temporary sibling, flush it to disk, and rename it over `path` (rename(2) is atomic)."""
-    data = content.encode() if isinstance(content, str) else content
+    with writing_atomically(path) as stream:
+        stream.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def writing_atomically(path: Path) -> Iterator[BinaryIO]:
+    """Give a stream whose content becomes `path` when the block ends well, and vanishes when it does not."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(name, (path.stat().st_mode & 0o7777) if path.exists() else 0o666 & ~_umask())

@@ -48,7 +48,7 @@ def clean_environ(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return kept | dict(extra or {})
 
 
-def run(
+def run(  # noqa: PLR0913 - each is an option of one call, given by name
     argv: Sequence[str | Path],
     *,
     env: Mapping[str, str] | None = None,
@@ -57,12 +57,14 @@ def run(
     stdin: str | None = None,
     show_stderr: bool = False,
     merge_into: Path | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> Completed:
     """Run one program to its end; never through a shell.
 
     `env` is the child's whole environment (default: `clean_environ()`). `timeout` is in seconds; when it ends,
     the child's process group is killed, so that no grandchild stays. With `show_stderr` the child's stderr goes
-    to ours as it comes (uv draws its own progress there); with `merge_into` both streams go to that file.
+    to ours as it comes (uv draws its own progress there); with `merge_into` both streams go to that file. The
+    child keeps `pass_fds` open.
     Raises OSError when the program cannot be started.
     """
     words = [os.fspath(word) for word in argv]
@@ -80,6 +82,7 @@ def run(
             stdout=sink or subprocess.PIPE,
             stderr=subprocess.STDOUT if sink else (None if show_stderr else subprocess.PIPE),
             start_new_session=True,
+            pass_fds=tuple(pass_fds),
         )
         _live.add(child)
         out, err, timed_out = _wait(child, stdin, timeout)

@@ -34,6 +34,8 @@ _BUNDLES = (
 )
 # No ambient configuration; bytecode whose validity rests on contents, not on a clock (PEP 552).
 _FIXED = {"UV_NO_CONFIG": "1", "PYC_INVALIDATION_MODE": "CHECKED_HASH"}
+# Locks that uv keeps for as long as it runs: when we are killed and uv is not, nobody else takes its target.
+held_locks: set[int] = set()
 _CERTIFICATE_SETTINGS = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
@@ -89,7 +91,7 @@ def run(words: Sequence[str], *, show: bool = False, stdin: str | None = None, c
     color = "always" if show and output.colored(sys.stderr) else "never"
     argv = [executable(), *words, *progress, "--color", color]
     try:
-        return process.run(argv, env=environ(), stdin=stdin, cwd=cwd, show_stderr=show)
+        return process.run(argv, env=environ(), stdin=stdin, cwd=cwd, show_stderr=show, pass_fds=tuple(held_locks))
     except OSError as err:
         raise InstallError(f"uv could not be started: {err}", hint="reinstall verl-env") from err
 
@@ -126,30 +128,51 @@ def make_venv(folder: Path, python: str) -> None:
         raise InstallError(f"uv could not make `{folder}`", details=done.tail())
 
 
-def sync(python: Path, requirements: str, build: str, index_options: Sequence[str], *, show: bool) -> Completed:
+def sync(
+    python: Path,
+    requirements: str,
+    build: str,
+    index_options: Sequence[str],
+    *,
+    show: bool,
+    again: Sequence[str] = (),
+) -> Completed:
     """Install exactly these hashed requirements, from the cache if everything is there, else from the indexes.
 
     The cache goes first because an index without cache headers would have everything fetched again. Bytecode is
-    compiled `checked-hash` (PEP 552): its validity does not rest on a clock.
+    compiled `checked-hash` (PEP 552): its validity does not rest on a clock. The packages in `again` are installed
+    anew although they are there.
     """
     files = {"requirements.txt": requirements, "build.txt": build}
-    words = [
-        "pip",
-        "sync",
-        "requirements.txt",
-        "--python",
-        str(python),
-        "--require-hashes",
-        "--compile-bytecode",
-    ]
-    if build:
-        words += ["--build-constraints", "build.txt", "--require-build-hashes"]
-        words += ["--preview-features", "build-dependency-hashes"]
+    words = [*_sync_words(python, build), "--compile-bytecode"]
+    words += [word for name in again for word in ("--reinstall-package", name)]
     with _workplace(files) as folder:
         done = run([*words, *index_options, "--offline"], cwd=folder)
         if done.returncode != 0:
             done = run([*words, *index_options], cwd=folder, show=show)
     return done
+
+
+def _sync_words(python: Path, build: str) -> list[str]:
+    words = ["pip", "sync", "requirements.txt", "--python", str(python), "--require-hashes"]
+    if build:
+        words += ["--build-constraints", "build.txt", "--require-build-hashes"]
+        words += ["--preview-features", "build-dependency-hashes"]
+    return words
+
+
+def is_cached(python: Path, requirements: str, build: str, index_options: Sequence[str]) -> bool:
+    """Whether uv's cache has every one of these files; nothing is installed or fetched."""
+    files = {"requirements.txt": requirements, "build.txt": build}
+    with _workplace(files) as folder:
+        words = [*_sync_words(python, build), "--dry-run", "--offline", "--target", str(folder / "target")]
+        done = run([*words, *index_options], cwd=folder)
+    return done.returncode == 0 and "Would download" not in done.stdout + done.stderr
+
+
+def forget_cached(names: Sequence[str]) -> Completed:
+    """Remove packages from uv's cache, so that they are fetched again; environments keep their own links."""
+    return run(["cache", "clean", *names])
 
 
 def fetch_python(minor: str) -> Completed:

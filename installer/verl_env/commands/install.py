@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verl_env import output, paths
+from verl_env import output, paths, uv
 from verl_env.commands.choosing import (
     Reach,
     add_choosing_arguments,
@@ -15,11 +15,12 @@ from verl_env.commands.choosing import (
     read_situation,
 )
 from verl_env.commands.proving import add_proof_arguments
-from verl_env.environment.build import Plan, build_environment, installed, switch_to
-from verl_env.environment.preflight import check_lock_fits, check_room, find_python
+from verl_env.environment.build import WAIT_SECONDS, Plan, build_environment
+from verl_env.environment.preflight import check_lock_fits, check_place, check_room, find_python
+from verl_env.environment.standing import installed, switch_to
 from verl_env.environment.surroundings import look_around
-from verl_env.lock.build import build_lock
-from verl_env.lock.locate import locate
+from verl_env.lock.build import build_lock, hashed_requirements
+from verl_env.lock.locate import base_options, locate, source_options
 from verl_env.lock.lockfile import Lock, render_lock
 from verl_env.lock.read import read_lock
 from verl_env.matrix.load import load_pins
@@ -42,6 +43,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_proof_arguments(group)
     group.add_argument("--no-space-check", action="store_true", help="try even where space seems short")
     group.add_argument("--keep-failed", action="store_true", help="keep the folder of a failed build to look into")
+    add_wait_argument(group)
+
+
+def add_wait_argument(group: argparse._ArgumentGroup) -> None:
+    """Add how long to wait for another verl-env that is at work on the same environment."""
+    group.add_argument(
+        "--wait",
+        type=float,
+        default=WAIT_SECONDS,
+        metavar="SECONDS",
+        help=f"wait this long for another installer of the same environment (default: {WAIT_SECONDS:.0f})",
+    )
 
 
 def run(args: argparse.Namespace) -> Result:
@@ -55,11 +68,12 @@ def run(args: argparse.Namespace) -> Result:
             output.note(f"note: {note}")
         lock = build_lock(fit.entry, pins, situation.matrix.facts)
     check_lock_fits(lock.table, situation.node)
-    if receipt := installed(lock):
-        return _there(receipt, lock, dry=args.dry_run)
+    if there := installed(lock):
+        return _there(*there, dry=args.dry_run)
     folder = paths.environments() / lock.name
+    check_place(folder)
     if not args.no_space_check:
-        check_room(lock.table, folder)
+        check_room(lock.table, folder, lambda: _is_cached(lock, situation))
     if args.dry_run:
         return Result(data=_planned(lock, folder), text=_plan_text(lock, folder))
     output.note(f"{lock.table.title}: {len(lock.pins)} packages, {human_bytes(lock.table.download_bytes)}")
@@ -103,7 +117,19 @@ def _plan(lock: Lock, folder: Path, situation: Situation, args: argparse.Namespa
         level=args.level,
         job_seconds=args.time_limit,
         keep_failed=args.keep_failed,
+        wait=args.wait,
     )
+
+
+def _is_cached(lock: Lock, situation: Situation) -> bool:
+    """Whether uv could install this lock from its cache alone."""
+    options = [*base_options(situation.indexes)]
+    for source in sorted({pin.source for pin in lock.pins}):
+        mine = tuple(pin for pin in lock.pins if pin.source == source)
+        found = source_options(source, mine, situation.indexes, situation.matrix.facts)
+        options += [word for option in found for word in option]
+    python = Path(find_python(lock.table.python, fetch=False).path)
+    return uv.is_cached(python, hashed_requirements(lock.pins), hashed_requirements(lock.table.build), options)
 
 
 def _device(situation: Situation) -> str:
@@ -114,9 +140,8 @@ def _device(situation: Situation) -> str:
     return f"{node.gpus[0].name}, driver {node.driver.version if node.driver else 'unknown'}"
 
 
-def _there(receipt: Receipt, lock: Lock, *, dry: bool) -> Result:
+def _there(folder: Path, receipt: Receipt, *, dry: bool) -> Result:
     """Say what is there; make it current if it was not."""
-    folder = paths.environments() / lock.name
     moved = False if dry else switch_to(folder)
     data = _receipt_data(receipt, folder) | {"changed": moved}
     what = "is now current" if moved else "is already there, and current"

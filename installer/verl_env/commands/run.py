@@ -6,7 +6,7 @@ import argparse
 import os
 import shutil
 
-from verl_env.environment.build import sealed_environ
+from verl_env.environment.prove import sealed_environ
 from verl_env.environment.receipt import find_environment
 from verl_env.errors import UsageError
 

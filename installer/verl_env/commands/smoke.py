@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from verl_env.commands.proving import add_proof_arguments
-from verl_env.environment.build import prove
+from verl_env.environment.prove import prove
 from verl_env.environment.receipt import find_environment
 from verl_env.output import Result
 from verl_env.proof.levels import jobs_of

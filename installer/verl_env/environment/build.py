@@ -1,4 +1,4 @@
-"""A lock becomes an environment: its own final folder, proved, its receipt last, then `current` moves.
+"""A lock becomes an environment: its own final folder, its manifest, its proof, its receipt last; then `current` moves.
 
 Killed at any instant, the environment in use is as it was: nothing is ever changed in place. A folder without a
 receipt is an unfinished one of ours (its marker says so) and is built again.
@@ -7,31 +7,36 @@ receipt is an unfinished one of ours (its marker says so) and is built again.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_env import __version__, output, paths, uv
-from verl_env.environment.exports import Export, applied, exports_of
-from verl_env.environment.receipt import SCHEMA, Receipt, Shown, now, read_receipt, write_receipt
+from verl_env.environment.exports import Export, Surroundings, exports_of
+from verl_env.environment.holding import held
+from verl_env.environment.prove import prove
+from verl_env.environment.receipt import NAME, SCHEMA, Receipt, Shown, now, read_receipt, write_receipt
+from verl_env.environment.removal import remove_environment
 from verl_env.environment.shells import render_exports
-from verl_env.errors import InstallError, PreflightError, SmokeError
-from verl_env.files import link_atomically, write_atomically
+from verl_env.environment.standing import marker_of, switch_to
+from verl_env.environment.survey import DamagedError, Survey, survey
+from verl_env.errors import InstallError, PreflightError
+from verl_env.files import write_atomically
 from verl_env.lock.build import hashed_requirements
+from verl_env.lock.lockfile import Lock
+from verl_env.node.facts import Interpreter
 from verl_env.proof.levels import jobs_of
-from verl_env.proof.runs import Job, Run, run_jobs
-from verl_env.records import to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from verl_env.environment.exports import Surroundings
-    from verl_env.lock.lockfile import Lock
-    from verl_env.node.facts import Interpreter
+    from verl_env.environment.survey import Damage
+    from verl_env.process import Completed
+
+WAIT_SECONDS = 3600.0  # for another installer of the same environment: 10 GB over a slow network take that long
+_SHOWN = 8  # damaged files named in an error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,55 +53,61 @@ class Plan:
     level: str = "imports"
     job_seconds: float = 600.0
     keep_failed: bool = False
-
-
-def installed(lock: Lock) -> Receipt | None:
-    """Return the receipt of this very lock's environment, when it is complete."""
-    receipt = read_receipt(paths.environments() / lock.name)
-    return receipt if receipt and receipt.lock_digest == lock.table.digest else None
-
-
-def switch_to(folder: Path) -> bool:
-    """Point `current` at an environment by one rename; return whether it pointed elsewhere before."""
-    link = paths.current()
-    target = os.path.relpath(folder, link.parent)
-    if link.is_symlink() and os.readlink(link) == target:
-        return False
-    if link.exists() and not link.is_symlink():
-        raise InstallError(f"`{link}` is not a link of ours", hint="move it away, or name another folder: --home DIR")
-    link_atomically(link, target)
-    return True
+    wait: float = WAIT_SECONDS
+    switch: bool = True
 
 
 def build_environment(plan: Plan) -> Receipt:
     """Build, prove and switch; raises InstallError or SmokeError, and then `current` is as it was."""
-    with _held(plan.folder):
-        if done := installed(plan.lock):  # another installer finished it while we waited
-            switch_to(plan.folder)
-            return done
-        _clear(plan.folder)
-        try:
-            receipt = _build(plan)
-        except BaseException:
-            if not plan.keep_failed:
-                shutil.rmtree(plan.folder, ignore_errors=True)
-                _marker(plan.folder).unlink(missing_ok=True)
-            raise
-        _marker(plan.folder).unlink(missing_ok=True)
-        switch_to(plan.folder)
+    with _explained(plan.folder):
+        plan.folder.parent.mkdir(parents=True, exist_ok=True)
+        with held(plan.folder, wait=plan.wait):
+            receipt = read_receipt(plan.folder)  # another installer may have finished it while we waited
+            if receipt is None or receipt.lock_digest != plan.lock.table.digest:
+                receipt = _build_afresh(plan)
+            if plan.switch:
+                switch_to(plan.folder)
         return receipt
+
+
+@contextlib.contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    """Turn what the file system refuses into an error of ours: a full disk is no bug."""
+    try:
+        yield
+    except OSError as err:
+        raise InstallError(
+            f"`{err.filename or folder}` cannot be written: {err.strerror or err}",
+            hint="free some space, or name another folder: --home DIR",
+        ) from err
+
+
+def _build_afresh(plan: Plan) -> Receipt:
+    """Build in an empty folder; on failure nothing stays, unless it was asked for."""
+    _clear(plan.folder)
+    try:
+        receipt = _build(plan)
+    except BaseException:
+        if not plan.keep_failed:
+            with contextlib.suppress(OSError):
+                remove_environment(plan.folder)
+        raise
+    marker_of(plan.folder).unlink(missing_ok=True)
+    return receipt
 
 
 def _build(plan: Plan) -> Receipt:
     """Do it, one step after the other; the receipt comes last."""
     table, folder = plan.lock.table, plan.folder
-    _marker(folder).touch()
+    _begin(folder)
     uv.make_venv(folder, plan.interpreter.path)
     _install_packages(plan)
     exports, notes = exports_of(table, str(folder), plan.around)
     write_exports(folder, exports)
     write_atomically(folder / plan.lock.file_name, plan.lock_text)
-    runs = _prove(plan, exports)
+    found = _survey(plan)
+    jobs = jobs_of(plan.level, table.imports, table.set, table.settings)
+    runs = prove(folder, jobs, exports, seconds=plan.job_seconds)
     receipt = Receipt(
         schema=SCHEMA,
         name=folder.name,
@@ -116,102 +127,93 @@ def _build(plan: Plan) -> Receipt:
         set=table.set,
         notes=notes,
         settings=table.settings,
+        manifest=found.digest,
+        files=found.files,
+        bytes=found.bytes,
     )
     write_receipt(folder, receipt)
     return receipt
 
 
-def _install_packages(plan: Plan) -> None:
+def _begin(folder: Path) -> None:
+    """Mark the folder as being built by us, and make it; a link that somebody planted there is not followed."""
+    marker = marker_of(folder)
+    os.close(os.open(marker, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
+    folder.mkdir()
+
+
+def _clear(folder: Path) -> None:
+    """Remove an unfinished environment of ours; refuse anything else that stands there."""
+    if not os.path.lexists(folder):
+        return
+    ours = folder.is_dir() and not folder.is_symlink() and (marker_of(folder).exists() or (folder / NAME).is_file())
+    if not ours:
+        raise PreflightError(
+            f"`{folder}` is there, and verl-env did not make it",
+            hint="move it away, or name another folder: --home DIR",
+        )
+    remove_environment(folder)
+
+
+def _install_packages(plan: Plan, again: tuple[str, ...] = ()) -> None:
     """Give every pin to uv, by hash; on failure the error has uv's words."""
-    table = plan.lock.table
     done = uv.sync(
         plan.folder / "bin" / "python",
         hashed_requirements(plan.lock.pins),
-        hashed_requirements(table.build),
+        hashed_requirements(plan.lock.table.build),
         plan.index_options,
         show=not output.quiet and sys.stderr.isatty(),
+        again=again,
     )
     if done.returncode != 0:
-        log = paths.logs() / f"{plan.folder.name}-install.log"
+        raise _install_error(plan, done)
+
+
+def _install_error(plan: Plan, done: Completed) -> InstallError:
+    """Say what uv said, and keep all of it in a log where that can still be written."""
+    log = paths.logs() / f"{plan.folder.name}-install.log"
+    where: tuple[str, ...] = ()
+    with contextlib.suppress(OSError):
         write_atomically(log, done.stdout + done.stderr)
+        where = (f"log: {log}",)
+    hint = "run it again: what was fetched is kept; behind a mirror, see --index"
+    if "No space left" in done.stderr or "Disk quota exceeded" in done.stderr:
+        hint = "free some space, or name another folder: --home DIR; what was fetched is kept"
+    elif "Hash mismatch" in done.stderr:
+        hint = "do not install that file; ask whoever keeps the index, or name another: --index URL"
+    details = (*done.tail(), *where) if done.stderr else ("uv's words are above", *where)
+    return InstallError("uv could not install the pinned packages", details=details, hint=hint)
+
+
+def _survey(plan: Plan) -> Survey:
+    """Write the manifest; a package whose files are not its RECORD's is fetched anew, past uv's cache.
+
+    After that its files come from a wheel whose hash was compared a moment ago: a RECORD that still disagrees is
+    wrong itself, and the files are taken as they are.
+    """
+    try:
+        return survey(plan.folder)
+    except DamagedError as err:
+        names = sorted({it.package.split(" ")[0] for it in err.damages})
+        output.warn(f"uv's cache gave damaged files of {', '.join(names)}: fetching them anew ({_first(err.damages)})")
+        uv.forget_cached(names)
+        _install_packages(plan, tuple(names))
+        trusted = frozenset(it.package for it in err.damages)
+    try:
+        return survey(plan.folder, trust_disk=trusted)
+    except DamagedError as err:
         raise InstallError(
-            "uv could not install the pinned packages",
-            details=(*done.tail(), f"log: {log}") if done.stderr else ("uv's words are above",),
-            hint="run it again: what was fetched is kept; behind a mirror, see --index",
-        )
+            "files are missing or damaged after the installation",
+            details=tuple(f"{it.package}: {it.path}: {it.what}" for it in err.damages[:_SHOWN]),
+            hint="run it again; if it stays so, the disk or its memory is failing",
+        ) from err
+
+
+def _first(damages: tuple[Damage, ...]) -> str:
+    return f"{damages[0].path}: {damages[0].what}"
 
 
 def write_exports(folder: Path, exports: tuple[Export, ...]) -> None:
     """Write the exports beside the environment's own activate, for shells that do not run verl-env."""
     write_atomically(folder / "exports.sh", render_exports(exports, "sh", os.environ))
     write_atomically(folder / "exports.fish", render_exports(exports, "fish", os.environ))
-
-
-def _prove(plan: Plan, exports: tuple[Export, ...]) -> tuple[Run, ...]:
-    """Show what the plan asks for, in the environment as it will be used."""
-    table = plan.lock.table
-    return prove(
-        plan.folder,
-        jobs_of(plan.level, table.imports, table.set, table.settings),
-        exports,
-        seconds=plan.job_seconds,
-    )
-
-
-def prove(folder: Path, jobs: tuple[Job, ...], exports: tuple[Export, ...], *, seconds: float) -> tuple[Run, ...]:
-    """Run proof jobs in an environment; raises SmokeError with each failed one's last line and log."""
-    runs = run_jobs(
-        folder / "bin" / "python",
-        jobs,
-        env=sealed_environ(exports),
-        log_folder=paths.logs() / folder.name,
-        seconds=seconds,
-    )
-    failed = [run for run in runs if not run.passed]
-    if not failed:
-        return runs
-    error = SmokeError(
-        f"{len(failed)} of {len(runs)} proofs failed in {folder.name}",
-        details=tuple(line for run in failed for line in (f"{run.name}: {run.last_line}", f"  log: {run.log}")),
-        hint="read the log of the first one",
-    )
-    error.data = {"environment": folder.name, "runs": [to_plain(run) for run in runs]}
-    raise error
-
-
-def sealed_environ(exports: tuple[Export, ...]) -> dict[str, str]:
-    """Return the variables that programs of the environment run with."""
-    from verl_env.process import clean_environ
-
-    return applied(exports, clean_environ())
-
-
-def _marker(folder: Path) -> Path:
-    """Return the file that says: the folder beside it is being built by verl-env, and is not finished."""
-    return folder.with_name(f".{folder.name}.building")
-
-
-def _clear(folder: Path) -> None:
-    """Remove an unfinished environment of ours; refuse anything else that stands there."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    if not os.path.lexists(folder):
-        return
-    if folder.is_symlink() or not folder.is_dir() or not (_marker(folder).exists() or read_receipt(folder)):
-        raise PreflightError(
-            f"`{folder}` is there, and verl-env did not make it",
-            hint="move it away, or name another folder: --home DIR",
-        )
-    shutil.rmtree(folder)
-
-
-@contextlib.contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Hold the lock of one environment; a second installer waits. The kernel frees it when its holder dies."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(folder.with_name(f".{folder.name}.lock"), "w", encoding="utf-8") as handle:  # noqa: PTH123
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            output.note(f"another verl-env is building {folder.name}; waiting for it")
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
+from verl_env.node.facts import Toolkit
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from verl_env.lock.lockfile import Table
-    from verl_env.node.facts import Toolkit
 
 SET, PREPEND, UNSET = "set", "prepend", "unset"
 

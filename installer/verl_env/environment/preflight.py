@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import os
+import stat
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
 from verl_env import paths, uv
 from verl_env.errors import LockError, PreflightError
-from verl_env.node.folders import probe_folders
+from verl_env.node.folders import nearest_existing, probe_folders
 from verl_env.node.host import Host
 from verl_env.node.interpreters import find_interpreters
 from verl_env.output import human_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
+    from collections.abc import Callable, Iterable
 
     from verl_env.lock.lockfile import Table
     from verl_env.node.facts import Folder, Interpreter, Node
 
 # Before `matrix prove` has measured a row: unpacked GPU stacks were 2.1 to 2.3 times their wheels (facts of 2026-11).
 _UNPACKED = 2.4
+# Of a stack's bytes, what is made anew in each environment: bytecode was 17 % of the CPU row (2026-11).
+_BYTECODE = 0.25
 _KIND_ORDER = ("uv", "system", "path", "pyenv", "conda")
 
 
@@ -53,38 +56,74 @@ def check_lock_fits(table: Table, node: Node) -> None:
         )
 
 
-def check_room(table: Table, folder: Path) -> tuple[Folder, ...]:
-    """Refuse when the target or uv's cache cannot take what the lock says it needs; return both folders."""
+def check_place(folder: Path) -> None:
+    """Refuse a place where anybody on this machine could put files among ours; raises PreflightError.
+
+    A folder that all may write to is only safe where each may remove nothing but his own (/tmp: the sticky bit).
+    """
+    place = nearest_existing(folder.parent)
+    for one in (place, *place.parents):
+        mode = one.stat().st_mode
+        if mode & stat.S_IWOTH and not (mode & stat.S_ISVTX):
+            raise PreflightError(
+                f"anybody may write to `{one}` (mode {stat.S_IMODE(mode):04o}): environments in it are not safe",
+                hint=f"chmod o-w {one}, or name another folder: --home DIR",
+            )
+    about = place.stat()
+    if about.st_uid not in (0, os.geteuid()) and about.st_mode & stat.S_ISVTX and about.st_mode & stat.S_IWOTH:
+        raise PreflightError(
+            f"`{place}` belongs to another user, and anybody may write to it",
+            hint="name another folder: --home DIR",
+        )
+
+
+def check_room(table: Table, folder: Path, is_cached: Callable[[], bool] = lambda: False) -> tuple[Folder, ...]:
+    """Refuse when the target or uv's cache cannot take what the lock says it needs; return both folders.
+
+    `is_cached` is asked only when space seems short: whether uv's cache has every file, so that nothing is fetched,
+    and on one file system the environment is hard links and the bytecode.
+    """
     target, cache = probe_folders(Host(), {"environments": folder, "cache": paths.uv_cache()})
     for place in (target, cache):
         if not place.writable:
             raise PreflightError(
                 f"`{place.path}` cannot be written{f': {place.error}' if place.error else ''}",
-                hint="name another folder: --home DIR",
+                hint="name another folder: --home DIR" if place is target else "name another cache: UV_CACHE_DIR",
             )
     need = table.installed_bytes or int(table.download_bytes * _UNPACKED)
+    linked = _device(target) == _device(cache)
     # On one file system, the environment is hard links into the cache; on two, it is a copy.
-    for place in (target, cache) if _device(target) != _device(cache) else (cache,):
-        if place.free_bytes is not None and place.free_bytes < need:
-            raise PreflightError(
-                f"no space: `{place.path}` has {human_bytes(place.free_bytes)} free, and "
-                f"{human_bytes(need)} are needed ({place.filesystem})",
-                hint="free some, name another folder with --home, or skip this check with --no-space-check",
-            )
-        if place.free_inodes and table.installed_files and place.free_inodes < table.installed_files:
-            raise PreflightError(
-                f"no inodes: `{place.path}` has {place.free_inodes} left, and {table.installed_files} are needed",
-                hint="name another folder with --home, or skip this check with --no-space-check",
-            )
+    needs = {cache.role: (cache, need)} if linked else {it.role: (it, need) for it in (target, cache)}
+    if any(_is_short(place, bytes_, table) for place, bytes_ in needs.values()) and is_cached():
+        needs = {cache.role: (cache, int(need * _BYTECODE))} if linked else {target.role: (target, need)}
+    for place, bytes_ in needs.values():
+        _refuse_if_short(place, bytes_, table)
     return target, cache
+
+
+def _is_short(place: Folder, need: int, table: Table) -> bool:
+    few = place.free_inodes and table.installed_files and place.free_inodes < table.installed_files
+    return bool((place.free_bytes is not None and place.free_bytes < need) or few)
+
+
+def _refuse_if_short(place: Folder, need: int, table: Table) -> None:
+    """Raise PreflightError with what is free and what is needed."""
+    if not _is_short(place, need, table):
+        return
+    if place.free_bytes is not None and place.free_bytes < need:
+        raise PreflightError(
+            f"no space: `{place.path}` has {human_bytes(place.free_bytes)} free, and "
+            f"{human_bytes(need)} are needed ({place.filesystem})",
+            hint="free some, name another folder with --home, or skip this check with --no-space-check",
+        )
+    raise PreflightError(
+        f"no inodes: `{place.path}` has {place.free_inodes} left, and {table.installed_files} are needed",
+        hint="name another folder with --home, or skip this check with --no-space-check",
+    )
 
 
 def _device(folder: Folder) -> int | None:
     """Return the device number of the nearest existing parent: hard links need the same one."""
-    from pathlib import Path
-
-    from verl_env.node.folders import nearest_existing
-
     try:
         return nearest_existing(Path(folder.path)).stat().st_dev
     except OSError:

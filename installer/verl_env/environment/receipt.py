@@ -30,7 +30,8 @@ class Shown:
 class Receipt:
     """What is installed in a folder, from which lock, with which Python, and what was proved of it.
 
-    `python` is the exact version; `level` the highest proof level reached; `made` is in UTC, ISO 8601.
+    `python` is the exact version; `level` the highest proof level reached; `made` is in UTC, ISO 8601. `manifest`
+    is the digest of the manifest beside it, of `files` files with `bytes` bytes in all.
     """
 
     schema: int
@@ -51,6 +52,9 @@ class Receipt:
     set: dict[str, str]
     notes: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
+    manifest: str = ""
+    files: int = 0
+    bytes: int = 0
 
 
 def read_receipt(folder: Path) -> Receipt | None:

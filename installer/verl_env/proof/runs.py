@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,8 @@ from verl_env.progress import steps
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+_ENDING = 0.05  # seconds between two rounds of ending children
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,9 @@ def run_jobs(
                 step(f"{'passed' if run.passed else 'FAILED'} {run.name} ({run.seconds:.1f} s)")
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            process.end_all()
+            # Again and again: a thread may have been about to start its child when the others were ended.
+            while wait(waiting, timeout=_ENDING).not_done:
+                process.end_all()
             raise
     return tuple(runs[job] for job in jobs)
 
