@@ -15,7 +15,7 @@ from verl_env.matrix.choose import LEAST_STATUS, Choice, Obstacles, Wishes, choo
 from verl_env.matrix.fit import Fit, driver_floor
 from verl_env.matrix.load import load_matrix, load_pins
 from verl_env.matrix.status import LEVELS
-from verl_env.node.arguments import add_node_arguments, node_from_arguments
+from verl_env.node.arguments import node_from_arguments
 
 if TYPE_CHECKING:
     import argparse
@@ -43,21 +43,6 @@ class Reach:
     obstacles: dict[str, str] = field(default_factory=dict)
 
 
-def add_choosing_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what narrows the rows and what describes the node."""
-    group = parser.add_argument_group("choosing")
-    group.add_argument("--row", metavar="ID", help="this row of the matrix, if it fits")
-    group.add_argument("--verl", metavar="VERSION", help="only rows with this verl")
-    group.add_argument("--engine", choices=("vllm", "sglang", "none"), help="only rows with this inference engine")
-    group.add_argument("--python", metavar="X.Y", help="only rows for this Python minor")
-    group.add_argument("--ray", metavar="VERSION", help="only rows with this Ray (a cluster's must be matched)")
-    group.add_argument("--cpu", action="store_true", help="a row for CPU work, whatever GPUs are here")
-    group.add_argument("--prefer-native", action="store_true", help="native support before a newer verl")
-    group.add_argument("--allow-unproved", action="store_true", help="also rows that nobody has installed yet")
-    group.add_argument("--index", metavar="URL", help="package index in place of the one uv and pip are set up with")
-    add_node_arguments(parser)
-
-
 def read_situation(args: argparse.Namespace) -> Situation:
     """Load the matrix, measure or describe the node, and read the wishes; raises UsageError for unknown names."""
     matrix = load_matrix(args.matrix)
@@ -69,7 +54,7 @@ def read_situation(args: argparse.Namespace) -> Situation:
         row=args.row,
         verl=args.verl,
         engine=args.engine,
-        python=minor_of(args.python) if args.python else None,
+        python=_minor(args.python) if args.python else None,
         ray=args.ray,
         cpu=args.cpu,
         prefer_native=args.prefer_native,
@@ -78,6 +63,16 @@ def read_situation(args: argparse.Namespace) -> Situation:
     folders = {"environments": paths.environments(), "cache": paths.uv_cache()}
     node = node_from_arguments(args, names=matrix.gpu_names(), folders=folders)
     return Situation(matrix=matrix, node=node, wishes=wishes, indexes=read_indexes(args.index))
+
+
+def _minor(asked: str) -> str:
+    """Return the minor of the Python that was asked for; raises UsageError for what is no version."""
+    from packaging.version import InvalidVersion
+
+    try:
+        return minor_of(asked)
+    except InvalidVersion as err:
+        raise UsageError(f"`{asked}` is no Python version", hint="write its minor, such as 3.12") from err
 
 
 def choose_row(situation: Situation, reach: Reach) -> Choice:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from verl_env import output, paths, uv
 from verl_env.commands.choosing import (
     Reach,
-    add_choosing_arguments,
     choose_reachable,
     choose_row,
     read_situation,
 )
+from verl_env.commands.choosing_arguments import add_choosing_arguments
 from verl_env.commands.proving import add_proof_arguments
 from verl_env.environment.build import WAIT_SECONDS, Plan, build_environment
 from verl_env.environment.preflight import check_lock_fits, check_place, check_room, find_python

@@ -17,7 +17,7 @@ FORMATS = ("pylock", "requirements", "constraints", "dockerfile")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what narrows the choice, what goes beyond the row, and where to write."""
-    from verl_env.commands.choosing import add_choosing_arguments
+    from verl_env.commands.choosing_arguments import add_choosing_arguments
 
     parser.add_argument("locks", nargs="*", metavar="LOCK", help="with --check or --format: these lockfiles")
     add_choosing_arguments(parser)

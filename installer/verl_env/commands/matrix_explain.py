@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from verl_env.commands.choosing import (
     Reach,
-    add_choosing_arguments,
     choose_row,
     explained,
     read_situation,
     refusal,
 )
+from verl_env.commands.choosing_arguments import add_choosing_arguments
 from verl_env.output import Result
 
 if TYPE_CHECKING:
