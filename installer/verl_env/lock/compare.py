@@ -70,6 +70,8 @@ def _packages(found: Lock, expected: Lock, lines: _Lines) -> Iterator[Difference
     has = {pin.name: pin for pin in found.pins}
     wants = {pin.name: pin for pin in expected.pins}
     for name in sorted(has.keys() | wants.keys()):
+        if has.get(name) == wants.get(name):
+            continue
         line = lines.of_package(name)
         if name not in has:
             said = f"{name} {wants[name].version} is missing from the file"
@@ -77,7 +79,7 @@ def _packages(found: Lock, expected: Lock, lines: _Lines) -> Iterator[Difference
         elif name not in wants:
             said = f"{name} {has[name].version} is in the file, and nothing asks for it"
             yield Difference(kind="added", what=name, text=said, line=line)
-        elif has[name] != wants[name]:
+        else:
             kind, said = _changed(has[name], wants[name])
             yield Difference(kind=kind, what=name, text=f"{name} {said}", line=line)
 

@@ -20,7 +20,7 @@ from verl_env.lock.table import SCHEMA, Asked, AskedFile, Editable, Table
 from verl_env.matrix.pins import Pin
 from verl_env.records import RecordError, from_plain, to_plain
 
-__all__ = ["SCHEMA", "Lock", "Table", "lock_digest", "parse_lock", "render_lock", "sealed"]
+__all__ = ["SCHEMA", "Lock", "Table", "lock_digest", "parse_lock", "parse_unjudged", "render_lock", "sealed"]
 
 _AGAIN = "write it again: verl-env lock"
 _HEX = frozenset("0123456789abcdef")
@@ -100,6 +100,18 @@ def parse_lock(text: str, where: str, *, tampered: bool = False) -> Lock:
             hint=_AGAIN,
         )
     return lock
+
+
+def parse_unjudged(text: str, where: str) -> Lock | None:
+    """Read a lockfile without holding it against PEP 751; None when it is not plainly what verl-env writes.
+
+    Only for a caller that compares every byte with what would be written.
+    """
+    try:
+        plain = toml.loads(text)
+        return replace(_with_packages(_table(plain, where), plain, where), origin=where)
+    except (ValueError, LockError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
 
 
 def _document(text: str, where: str) -> dict[str, Any]:
