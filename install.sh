@@ -570,6 +570,10 @@ read_settings() {
 
 # One bundle and the same proxies for everything that is started; each keeps a bundle it was given itself.
 use_network() {
+    proxy=${PIP_PROXY:-$(pip_setting proxy)}
+    if [ -n "$proxy" ] && [ -z "${HTTPS_PROXY:-}${https_proxy:-}${HTTP_PROXY:-}${http_proxy:-}" ]; then
+        export HTTPS_PROXY="$proxy" HTTP_PROXY="$proxy"
+    fi
     # wget reads the small names only, curl some of the large ones, Python and uv all.
     if [ -n "${HTTP_PROXY:-}" ]; then
         export http_proxy="${http_proxy:-$HTTP_PROXY}"
@@ -588,11 +592,21 @@ use_network() {
     fi
 }
 
-# The environment of every uv call: pip's settings translated, and nothing that would bend the result.
+# The environment of every uv call: pip's settings translated, and of uv's those that say how to reach an index or
+# where to keep things; none that would bend the result.
 use_uv_settings() {
     use_network
-    unset PYTHONPATH PYTHONHOME VIRTUAL_ENV CONDA_PREFIX UV_PYTHON UV_PROJECT UV_WORKING_DIR UV_CONSTRAINT \
-        UV_OVERRIDE UV_BUILD_CONSTRAINT UV_EXCLUDE UV_EXCLUDE_NEWER UV_RESOLUTION UV_PRERELEASE UV_NO_BINARY UV_NO_CACHE
+    for name in $(env | sed -n -e 's/^\(UV_[A-Z0-9_]*\)=.*/\1/p'); do
+        case "$name" in
+            UV_DEFAULT_INDEX | UV_INDEX* | UV_EXTRA_INDEX_URL | UV_FIND_LINKS | UV_NO_INDEX | UV_INSECURE_HOST) ;;
+            UV_KEYRING_PROVIDER | UV_CREDENTIALS_DIR | UV_HTTP_* | UV_REQUEST_TIMEOUT | UV_CONCURRENT_*) ;;
+            UV_NATIVE_TLS | UV_SYSTEM_CERTS | UV_CACHE_DIR | UV_LINK_MODE | UV_OFFLINE | UV_CONFIG_FILE) ;;
+            UV_NO_CONFIG | UV_PYTHON_INSTALL_* | UV_PYTHON_DOWNLOADS*) ;;
+            *) unset "$name" ;;
+        esac
+    done
+    unset PYTHONPATH PYTHONHOME VIRTUAL_ENV CONDA_PREFIX
+    export UV_PYTHON_PREFERENCE=managed
     export UV_NO_PROGRESS=1 NO_COLOR=1
     if [ ! -d "${XDG_DATA_HOME:-${HOME:-}/.local/share}/uv/credentials" ]; then
         # uv makes the folder just to look into it.
@@ -945,6 +959,17 @@ fetch_wheel() {
     HASHED=1
 }
 
+# The one thing to do about uv's failure.
+index_hint() {
+    if grep -qi 'hash mismatch' "$WORK/log"; then
+        echo "an index served another file than the one that was locked: look into the mirror"
+    elif [ -z "$PYTHON" ]; then
+        echo "install Python 3.10 or newer, or set UV_PYTHON_INSTALL_MIRROR so that uv can fetch one"
+    else
+        echo "see whether the package index is reachable (PIP_INDEX_URL, UV_DEFAULT_INDEX, HTTPS_PROXY)"
+    fi
+}
+
 build_wheel() {
     mkdir "$WORK/dist"
     (
@@ -956,14 +981,15 @@ build_wheel() {
         fi
         "$UV" build "$@" "$CHECKOUT"
     ) >>"$WORK/log" 2>&1 </dev/null ||
-        fail 6 "the checkout's wheel could not be built" \
-            "see whether the package index is reachable (PIP_INDEX_URL, UV_DEFAULT_INDEX, HTTPS_PROXY)" "$(log_tail)"
+        fail 6 "the checkout's wheel could not be built; what was there before still works" "$(index_hint)" "$(log_tail)"
     WHEEL=$(cd "$WORK/dist" && echo verl_env-*.whl)
     mv "$WORK/dist/$WHEEL" "$WORK/$WHEEL"
     HASHED=""
     if [ -f "$CHECKOUT/requirements/runtime.txt" ]; then
         HASHED=1
         cp "$CHECKOUT/requirements/runtime.txt" "$WORK/requirements.txt"
+    else
+        say "note: the checkout has no requirements/runtime.txt, so what verl-env depends on has no hashes to check"
     fi
 }
 
@@ -1001,13 +1027,7 @@ install_wheel() {
         UV_NO_CONFIG=1 "$UV" tool install --offline --no-index --compile-bytecode \
             --python "$TOOL/verl-env/bin/python" "./$WHEEL"
     ) >>"$WORK/log" 2>&1 </dev/null || {
-        why="see whether the package index is reachable (PIP_INDEX_URL, UV_DEFAULT_INDEX, HTTPS_PROXY)"
-        if grep -qi 'hash mismatch' "$WORK/log"; then
-            why="an index served another file than the one that was locked: look into the mirror"
-        elif [ -z "$PYTHON" ]; then
-            why="install Python 3.10 or newer, or set UV_PYTHON_INSTALL_MIRROR so that uv can fetch one"
-        fi
-        fail 6 "verl-env could not be installed; what was there before still works" "$why" "$(log_tail 12)"
+        fail 6 "verl-env could not be installed; what was there before still works" "$(index_hint)" "$(log_tail 12)"
     }
     if ! "$TOOL/verl-env/bin/python" -I "$TARGET" --version >>"$WORK/log" 2>&1 </dev/null; then
         fail 6 "verl-env was installed and does not start; what was there before still works" \
@@ -1137,7 +1157,7 @@ print_plan() {
     plan_line data "$DATA"
     plan_line launcher "$LAUNCHER"
     if [ -z "$NO_RUN" ]; then
-        plan_line "then" "verl-env install $*"
+        plan_line "then" "verl-env install${*:+ $*}"
     fi
 }
 
@@ -1232,7 +1252,6 @@ main() {
         exit 6
     fi
     shift
-    umask 022
     ROOT=${VERL_ENV_TEST_ROOT:-}
     LOCKED="" UNFINISHED="" MADE="" WORK=/nonexistent PIP_SEARCHED="" PIP_PYTHON="" PIP_WHEEL="" PREVIOUS="" HASHED=""
     SCRIPT_IS_FILE=""

@@ -57,7 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], allow_abbrev=False)
     parser.add_argument("wheel", type=Path, help="the release's wheel")
     parser.add_argument("--install-sh", type=Path, default=ROOT / "install.sh", help="the script to stamp")
-    parser.add_argument("--requirements", type=Path, default=ROOT / "requirements" / "runtime.txt", help="locked dependencies")
+    locked = ROOT / "requirements" / "runtime.txt"
+    parser.add_argument("--requirements", type=Path, default=locked, help="the locked dependencies")
     parser.add_argument("--output", type=Path, help="where to write (default: install.sh beside the wheel)")
     asked = parser.parse_args(arguments)
     output = asked.output or asked.wheel.parent / "install.sh"

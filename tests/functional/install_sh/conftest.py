@@ -24,9 +24,10 @@ ROOT = Path(__file__).resolve().parents[3]
 SHELLS = {"dash": ["dash"], "bash": ["bash"], "busybox": ["busybox", "sh"], "zsh": ["zsh"]}
 # What a bare node has, besides Python; a test takes some away.
 COMMANDS = (
-    "awk basename cat chmod cksum cp curl cut date df dirname env find grep gzip head ln ls mkdir mv openssl printf pwd "
-    "readlink rm rmdir sed sh sha256sum sleep sort tail tar tr uname wc wget xargs"
-).split()
+    "awk", "basename", "cat", "chmod", "cksum", "cp", "curl", "cut", "date", "df", "dirname", "env", "find",
+    "grep", "gzip", "head", "ln", "ls", "mkdir", "mv", "openssl", "printf", "pwd", "readlink", "rm", "rmdir",
+    "sed", "sh", "sha256sum", "sleep", "sort", "tail", "tar", "tr", "uname", "wc", "wget", "xargs",
+)  # fmt: skip
 VERSION = "1.2.3"
 WHEEL = f"verl_env-{VERSION}-py3-none-any.whl"
 CLI = """import os, sys
@@ -114,12 +115,6 @@ def make_wheel():
 
 
 @pytest.fixture
-def digest():
-    """Return the function that gives a file's sha256."""
-    return sha256
-
-
-@pytest.fixture
 def stamp():
     """Return scripts/stamp_release.py as a module."""
     return stamper()
@@ -157,9 +152,7 @@ def served(tmp_path):
 
     folder = tmp_path / "served"
     folder.mkdir()
-    server = http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), lambda *args: Handler(*args, directory=str(folder))
-    )
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), lambda *args: Handler(*args, directory=str(folder)))
     server.daemon_threads = True
     site = Served(folder=folder, url=f"http://127.0.0.1:{server.server_address[1]}")
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -205,7 +198,9 @@ def uv_files(uv_binary, tmp_path_factory):
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.write(uv_binary, f"uv-{version}.data/scripts/uv")
         archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: uv\nVersion: {version}\n")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: false\nTag: py3-none-any\n")
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: false\nTag: py3-none-any\n"
+        )
         archive.writestr(f"{info}/RECORD", "")
     release = folder / f"uv-{machine}-unknown-linux-gnu.tar.gz"
     with tarfile.open(release, "w:gz", compresslevel=1) as archive:
@@ -321,7 +316,14 @@ class Node:
         text = self.script.read_text() if piped else None
         words = [found, *SHELLS[shell][1:], *(["-s", "--"] if piped else [str(self.script)]), *args]
         return subprocess.run(
-            words, input=text, env={**self.env, **env}, cwd=self.tmp, text=True, capture_output=True, timeout=120, check=False
+            words,
+            input=text,
+            env={**self.env, **env},
+            cwd=self.tmp,
+            text=True,
+            capture_output=True,
+            timeout=120,
+            check=False,
         )
 
 

@@ -20,7 +20,22 @@ def tripwire(tmp_path):
     """Return a PATH on which every command leaves a trace, and the trace."""
     folder, trace = tmp_path / "wired", tmp_path / "trace"
     folder.mkdir()
-    names = {"sed", "grep", "uname", "mkdir", "dirname", "curl", "wget", "python3", "tr", "cat", "rm", "cut", "df", "verl-env"}
+    names = {
+        "sed",
+        "grep",
+        "uname",
+        "mkdir",
+        "dirname",
+        "curl",
+        "wget",
+        "python3",
+        "tr",
+        "cat",
+        "rm",
+        "cut",
+        "df",
+        "verl-env",
+    }
     for name in names:
         (folder / name).write_text(f'#!/bin/sh\necho {name} >>"{trace}"\n')
         (folder / name).chmod(0o755)
@@ -125,7 +140,9 @@ def test_stamp_writes_what_install_sh_reads(stamp, tmp_path, make_tool_wheel):
     ]
     assert os.access(tmp_path / "install.sh", os.X_OK)
     assert subprocess.run(["sh", "-n", tmp_path / "install.sh"], check=False).returncode == 0
-    again = stamp.main([str(wheel), "--requirements", str(tmp_path / "runtime.txt"), "--install-sh", str(tmp_path / "install.sh")])
+    again = stamp.main(
+        [str(wheel), "--requirements", str(tmp_path / "runtime.txt"), "--install-sh", str(tmp_path / "install.sh")]
+    )
     assert (again, (tmp_path / "install.sh").read_text()) == (0, stamped)
 
 

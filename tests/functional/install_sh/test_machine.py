@@ -137,7 +137,9 @@ def test_tmpdir_noexec(release):
 
 def test_home_read_only(release):
     """A read-only home gets one line, and VERL_ENV_HOME as the way out."""
-    done = in_namespace(release, f"mount --bind {release.home} {release.home} && mount -o remount,bind,ro {release.home}")
+    done = in_namespace(
+        release, f"mount --bind {release.home} {release.home} && mount -o remount,bind,ro {release.home}"
+    )
     refused(done, 2, "read-only")
     assert "VERL_ENV_HOME" in done.stderr
 
@@ -164,7 +166,7 @@ def test_no_way_to_check(release):
 
 @pytest.mark.parametrize("hasher", ["openssl", "python3"])
 def test_other_hashers(release, hasher):
-    """openssl or Python check as well as sha256sum does."""
+    """Either of openssl and Python checks as well as sha256sum does."""
     release.without("sha256sum")
     if hasher == "python3":
         release.without("openssl")

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import threading
 from pathlib import Path
 
@@ -55,7 +56,12 @@ def test_launcher_on_path_is_not_explained(release):
 
 def test_folders_follow_xdg(release, tmp_path):
     """XDG_DATA_HOME and XDG_BIN_HOME move the data and the launcher."""
-    done = release.run("--no-run", XDG_BIN_HOME=str(tmp_path / "bins"), XDG_DATA_HOME=str(tmp_path / "data"), UV_CACHE_DIR=str(tmp_path / "c"))
+    done = release.run(
+        "--no-run",
+        XDG_BIN_HOME=str(tmp_path / "bins"),
+        XDG_DATA_HOME=str(tmp_path / "data"),
+        UV_CACHE_DIR=str(tmp_path / "c"),
+    )
     assert (done.returncode, release.launcher.exists()) == (6, False)  # the uv of this node lies in the other folder
     (tmp_path / "data/verl-env").mkdir(parents=True)
     release.self.rename(tmp_path / "data/verl-env/self")
@@ -75,7 +81,7 @@ def test_tampered_wheel_is_refused_and_nothing_is_left(release):
     assert set(release.snapshot()[0]) == before
 
 
-def test_tampered_wheel_leaves_the_installation_before_it(release, stamp, make_tool_wheel, tmp_path):
+def test_tampered_wheel_leaves_the_installation_before_it(release):
     """A failed upgrade changes nothing: the same launcher starts the same tool."""
     release.run("--no-run")
     started = release.started()
@@ -122,9 +128,12 @@ def test_credentials_of_the_base_url_are_used(release):
     assert release.served.credentials[-1].startswith("Basic ")
 
 
-def test_proxy_is_used(release):
-    """HTTP_PROXY in capitals, which curl and wget ignore for http, is honoured."""
-    done = release.run(VERL_ENV_BASE_URL="http://release.invalid", HTTP_PROXY=release.served.url)
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "PIP_PROXY"])
+@pytest.mark.parametrize("gone", [[], ["curl"], ["curl", "wget"]], ids=["curl", "wget", "python"])
+def test_proxy_is_used(release, name, gone):
+    """A proxy by any of its names is honoured, in capitals too, which curl and wget ignore for http."""
+    release.without(*(it for it in gone if (release.bin / it).exists()))
+    done = release.run(VERL_ENV_BASE_URL="http://release.invalid", **{name: release.served.url})
     assert "http://release.invalid/verl_env-1.2.3-py3-none-any.whl" in release.served.asked, done
 
 
@@ -223,7 +232,9 @@ def test_living_holder_is_waited_for_only_so_long(release):
     """A lock that is held too long is named, with what to do."""
     (release.self / "lock").mkdir(parents=True)
     stat = Path("/proc/self/stat").read_text().rsplit(") ", 1)[1].split()
-    (release.self / "lock/holder").write_text(f"{os.uname().nodename} {os.readlink('/proc/self/ns/pid')} {os.getpid()} {stat[19]}\n")
+    (release.self / "lock/holder").write_text(
+        f"{os.uname().nodename} {os.readlink('/proc/self/ns/pid')} {os.getpid()} {stat[19]}\n"
+    )
     done = release.run(VERL_ENV_LOCK_TIMEOUT="1")
     assert done.returncode == 6
     assert str(release.self / "lock") in done.stderr
@@ -233,7 +244,9 @@ def test_living_holder_is_waited_for_only_so_long(release):
 def test_dead_holders_lock_is_taken_over(release):
     """The same pid with another start time is another process."""
     (release.self / "lock").mkdir(parents=True)
-    (release.self / "lock/holder").write_text(f"{os.uname().nodename} {os.readlink('/proc/self/ns/pid')} {os.getpid()} 1\n")
+    (release.self / "lock/holder").write_text(
+        f"{os.uname().nodename} {os.readlink('/proc/self/ns/pid')} {os.getpid()} 1\n"
+    )
     done = release.run("x")
     assert (done.returncode, done.stdout) == (0, "release install x\n")
     assert not (release.self / "lock").exists()
@@ -257,7 +270,13 @@ def test_dry_run_touches_nothing(release, shell):
     base = "https://user:s3cret@mirror.invalid/verl-env"
     done = release.run("--dry-run", "--row", "x", shell=shell, VERL_ENV_BASE_URL=base)
     assert (done.returncode, done.stderr) == (0, "")
-    for said in ("https://***@mirror.invalid/verl-env/verl_env-1.2.3", str(release.data), str(release.launcher), "MB free", "verl-env install --row x"):
+    for said in (
+        "https://***@mirror.invalid/verl-env/verl_env-1.2.3",
+        str(release.data),
+        str(release.launcher),
+        "MB free",
+        "verl-env install --row x",
+    ):
         assert said in done.stdout
     assert "s3cret" not in done.stdout
     assert (release.snapshot(), release.served.asked, release.uv_calls()) == (before, [], [])
@@ -289,3 +308,21 @@ def test_folder_with_a_quote(release, tmp_path):
     asked = list(release.served.asked)
     assert release.run("y", VERL_ENV_HOME=str(odd)).stdout == "release install y\n"
     assert release.served.asked == asked
+
+
+def test_umask_and_settings_reach_the_tool(release):
+    """The tool gets the caller's umask and environment; of the script's own variables it gets none."""
+    release.run("--no-run")
+    cli = next(release.started().rglob("verl_env/cli.py"))
+    cli.write_text(
+        "import os\ndef main(): print(oct(os.umask(0)), sorted(it for it in os.environ if it[:3] in ('UV_', 'VER')))\n"
+    )
+    release.command("umasked", 'umask 027; exec sh "$@"')
+    done = release.run(
+        UV_INDEX_URL="https://x.invalid", VERL_ENV_BIN_DIR=str(release.launcher.parent), VERL_ENV_ROW="x"
+    )
+    assert "VERL_ENV_BIN_DIR" not in done.stdout
+    assert "'VERL_ENV_ROW'" in done.stdout
+    assert "'UV_INDEX_URL'" in done.stdout
+    words = [release.bin / "umasked", release.script]
+    assert subprocess.run(words, env=release.env, capture_output=True, text=True, check=True).stdout.startswith("0o27 ")

@@ -61,7 +61,7 @@ def test_uvs_own_file_wins(settings, release):
 
 
 def test_pips_file_becomes_uvs(settings, release, tmp_path):
-    """pip's configuration file, read through pip itself; several values may stand on several lines."""
+    """A configuration file of pip, read through pip itself; several values may stand on several lines."""
     if not any(importlib.util.find_spec(it) for it in ("pip", "ensurepip")):
         pytest.skip("this Python has neither pip nor ensurepip")
     release.command("python3", f'exec {sys.executable} "$@"')
@@ -96,7 +96,9 @@ def test_certificates(release, tmp_path, name):
 
 def test_what_bends_an_installation_is_left_out(settings):
     """Variables that would change what is installed do not reach uv."""
-    found = settings(UV_CONSTRAINT="/nonexistent", UV_EXCLUDE_NEWER="2001-01-01", UV_PYTHON="2.7", VIRTUAL_ENV="/nonexistent")
+    found = settings(
+        UV_CONSTRAINT="/nonexistent", UV_EXCLUDE_NEWER="2001-01-01", UV_PYTHON="2.7", VIRTUAL_ENV="/nonexistent"
+    )
     assert {"UV_CONSTRAINT", "UV_EXCLUDE_NEWER", "UV_PYTHON"} & set(found) == set()
 
 

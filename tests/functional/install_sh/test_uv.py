@@ -1,6 +1,7 @@
 """Where uv comes from, in order: its own folder, pip, a configured index, a uv that is here, the release archive."""
 
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -33,7 +34,9 @@ def index(served, wheel):
     folder = served.folder / "simple/uv"
     folder.mkdir(parents=True)
     shutil.copy(wheel, folder)
-    (folder / "index.html").write_text(f'<!DOCTYPE html><html><body><a href="{wheel.name}">{wheel.name}</a></body></html>')
+    (folder / "index.html").write_text(
+        f'<!DOCTYPE html><html><body><a href="{wheel.name}">{wheel.name}</a></body></html>'
+    )
     return f"{served.url}/simple"
 
 
@@ -54,13 +57,13 @@ def nothing_left(node, done, said):
 
 
 def test_with_pip(with_pip, served, uv_files):
-    """pip, with its own index setting, fetches the pinned wheel."""
+    """With its own index setting, pip fetches the pinned wheel."""
     done = with_pip.run(PIP_INDEX_URL=index(served, uv_files.wheel))
     brought(with_pip, done, with_pip.pin("UV_VERSION"), "pip")
 
 
 def test_with_pip_configured_by_a_file(with_pip, served, uv_files, tmp_path):
-    """pip's configuration file counts as well, a constraint in it does no harm."""
+    """A configuration file of pip counts as well, a constraint in it does no harm."""
     (tmp_path / "constraints.txt").write_text("torch<3\n")
     (tmp_path / "pip.conf").write_text(
         f"[global]\nindex-url = {index(served, uv_files.wheel)}\nconstraint = {tmp_path}/constraints.txt\n"
@@ -77,7 +80,7 @@ def test_tampered_wheel_with_pip(with_pip, served, uv_files):
     nothing_left(with_pip, with_pip.run(PIP_INDEX_URL=url), "is not the file whose sha256 this script knows")
 
 
-def test_with_a_configured_index(bare, served, uv_files, digest):
+def test_with_a_configured_index(bare, served, uv_files):
     """Without pip, the standard library reads the index; the credentials reach the server and no screen."""
     url = index(served, uv_files.wheel).replace("http://", "http://user:s3cret@")
     done = bare.run(UV_DEFAULT_INDEX=url)
@@ -153,12 +156,10 @@ def test_changed_uv_is_brought_again(bare, served, uv_files):
 
 
 @pytest.mark.network
-def test_pinned_wheel_is_the_published_one(release, tmp_path):
+def test_pinned_wheel_is_the_published_one(release):
     """The pins of this tree, unchanged, against the index this machine uses, with pip and then with its own settings."""
     if not HAS_PIP:
         pytest.skip("this Python has neither pip nor ensurepip")
-    import os
-
     shutil.rmtree(release.home / ".local")
     release.command("python3", f'exec {sys.executable} "$@"')
     del release.env["PIP_CONFIG_FILE"]
