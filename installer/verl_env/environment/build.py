@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_env import __version__, output, paths, uv
+from verl_env.environment.editable import check_checkout, install_checkout
 from verl_env.environment.exports import Export, Surroundings, exports_of
 from verl_env.environment.holding import held
 from verl_env.environment.prove import prove
@@ -99,6 +100,7 @@ def _build_afresh(plan: Plan) -> Receipt:
 def _build(plan: Plan) -> Receipt:
     """Do it, one step after the other; the receipt comes last."""
     table, folder = plan.lock.table, plan.folder
+    checkout = check_checkout(plan.lock)
     _begin(folder)
     uv.make_venv(folder, plan.interpreter.path)
     _install_packages(plan)
@@ -125,7 +127,7 @@ def _build(plan: Plan) -> Receipt:
         shown=tuple(Shown(level=run.level, name=run.name, seconds=round(run.seconds, 2)) for run in runs),
         exports=exports,
         set=table.set,
-        notes=notes,
+        notes=(*notes, *checkout),
         settings=table.settings,
         manifest=found.digest,
         files=found.files,
@@ -167,6 +169,7 @@ def _install_packages(plan: Plan, again: tuple[str, ...] = ()) -> None:
     )
     if done.returncode != 0:
         raise _install_error(plan, done)
+    install_checkout(plan.lock, plan.folder / "bin" / "python", plan.index_options)
 
 
 def _install_error(plan: Plan, done: Completed) -> InstallError:
