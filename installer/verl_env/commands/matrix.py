@@ -19,6 +19,7 @@ ACTIONS = {
     "prove": "install a row from its pins, run its proofs, and write the evidence",
     "import-evidence": "check the evidence of another machine, and add it to its row",
     "outdated": "what upstream has released since, row by row",
+    "new": "write a row's skeleton, filled from package metadata",
 }
 
 

@@ -47,7 +47,7 @@ def stand(
     have = Version(row.set[package])
     same = sorted(it for it in versions if not it.is_prerelease and it.local in (None, have.local))
     newer = [it for it in same if Version(it.public) > Version(have.public)]
-    held = {it: tuple(_holding(row, package, it, requires)) for it in newer}
+    held = {it: tuple(dict.fromkeys(_holding(row, package, it, requires))) for it in newer}
     free = [it for it in newer if not held[it]]
     return Standing(
         package=package,

@@ -47,6 +47,17 @@ class ListedFile:
             return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """What a release says of itself (core metadata): the Pythons it is for and the packages it needs."""
+
+    name: str
+    version: str
+    requires_python: str | None = None
+    requires: tuple[str, ...] = ()
+    file: str = ""
+
+
 def parse_page(text: str, kind: str, url: str) -> tuple[ListedFile, ...]:
     """Read a package's page: the JSON of PEP 691 and 700, or the HTML of PEP 503 and 592."""
     return _from_json(text, url) if kind.endswith("+json") or kind == "application/json" else _from_html(text, url)

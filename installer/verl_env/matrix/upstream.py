@@ -10,23 +10,12 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from verl_env import fetch, uv
-from verl_env.matrix.releases import ListedFile, parse_page, releases
+from verl_env.matrix.releases import ListedFile, Metadata, parse_page, releases
 from verl_env.matrix.wheel_records import read_member
 
 if TYPE_CHECKING:
     from verl_env.indexes import Indexes  # noqa: TC004 - a type of a field is not evaluated
     from verl_env.matrix.facts import Facts  # noqa: TC004 - likewise
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metadata:
-    """What a release says of itself (core metadata): the Pythons it is for and the packages it needs."""
-
-    name: str
-    version: str
-    requires_python: str | None = None
-    requires: tuple[str, ...] = ()
-    file: str = ""
 
 
 @dataclass(slots=True, kw_only=True)

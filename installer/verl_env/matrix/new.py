@@ -1,0 +1,252 @@
+"""A row's skeleton, filled from what verl and an engine say of themselves and from torch.toml. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from verl_env.errors import UsageError
+from verl_env.matrix.pins import glibc_floor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from verl_env.matrix.facts import BuildFacts, Facts
+    from verl_env.matrix.releases import Metadata  # noqa: TC004 - a type of a field is not evaluated
+
+PYTHONS = ("3.13", "3.12", "3.11", "3.10")  # the row's order: newest first
+ARCHITECTURES = ("x86_64", "aarch64")
+HEADLINES = ("flashinfer-python", "ray", "transformers", "tensordict", "numpy", "sgl-kernel", "sglang-kernel")
+NVCC = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-cccl")
+LOWEST_GLIBC = "2.28"  # torch's own wheels since 2.7
+_EXTRA = re.compile(r"""extra == ['"]([\w.-]+)['"]""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What a new row is made from: upstream's metadata, the engine's files, and which Pythons are wanted."""
+
+    verl: Metadata
+    engine: Metadata | None = None
+    engine_files: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skeleton:
+    """A row's id and TOML; `notes` say what metadata could not tell."""
+
+    id: str
+    text: str
+    notes: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Filled:
+    """What metadata and facts made of a draft."""
+
+    id: str
+    title: str
+    cuda: str
+    pythons: tuple[str, ...]
+    arch: tuple[str, ...]
+    set: dict[str, str]
+    build: BuildFacts
+
+
+def make_skeleton(draft: Draft, facts: Facts) -> Skeleton:
+    """Fill a row; raises UsageError when what it is about is not known."""
+    verl, engine = draft.verl, draft.engine
+    torch = _torch_of(draft)
+    build = facts.build("torch", torch, machine="x86_64")
+    if build is None or build.cuda is None:
+        raise UsageError(
+            f"torch {torch}, which {(engine or verl).name} asks for, is not in torch.toml",
+            hint="read it from its wheel: python -m verl_env.matrix.wheel_facts WHEEL",
+        )
+    builds = [build, *([it] if engine and (it := facts.build(engine.name, engine.version, machine="x86_64")) else [])]
+    cuda = max((it.cuda for it in builds if it.cuda), key=Version)
+    notes = []
+    if engine and len(builds) == 1:
+        notes.append(
+            f"which CUDA {engine.name} {engine.version} was built with is not in torch.toml; torch's is taken. "
+            "`python -m verl_env.matrix.wheel_facts WHEEL` reads it"
+        )
+    pythons = _pythons(draft, build)
+    if not pythons:
+        raise UsageError("no Python is admitted by all of verl, its engine and torch", hint="leave --python out")
+    label = f"+{build.local}" if build.local and "default" in build.indexes else ""
+    row_set = {"verl": verl.version, "torch": f"{torch}{label}"}
+    row_set |= {engine.name: engine.version} if engine else {}
+    row_set |= {name: pin for name in HEADLINES if (pin := _pin(draft, name))}
+    name = f"{_spelled(engine.name)} {engine.version}" if engine else "no engine"
+    filled = _Filled(
+        id=_id(verl, engine, cuda),
+        title=f"verl {verl.version} · {name} · CUDA {cuda}",
+        cuda=cuda,
+        pythons=pythons,
+        arch=_architectures(draft, torch, facts),
+        set=row_set,
+        build=build,
+    )
+    return Skeleton(id=filled.id, text=_render(draft, filled), notes=tuple(notes))
+
+
+def extras_of(metadata: Metadata) -> set[str]:
+    """Return the extras that the requirements of a release speak of."""
+    return {canonicalize_name(name) for spec in metadata.requires for name in _EXTRA.findall(spec)}
+
+
+def exact_pin(metadata: Metadata, package: str, extra: str | None = None) -> str | None:
+    """Return the version that a release pins a package to, on Linux, with one of its extras."""
+    where = {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64", "extra": extra or ""}
+    for spec in metadata.requires:
+        it = Requirement(spec)
+        if canonicalize_name(it.name) != package or not (it.marker is None or it.marker.evaluate(where)):
+            continue
+        for word in it.specifier:
+            if word.operator == "==" and "*" not in word.version:
+                return word.version
+    return None
+
+
+def _torch_of(draft: Draft) -> str:
+    """Return the torch that the engine pins, or verl does."""
+    extra = draft.engine.name if draft.engine else None
+    pin = exact_pin(draft.engine, "torch") if draft.engine else None
+    pin = pin or exact_pin(draft.verl, "torch", extra)
+    if pin is None:
+        raise UsageError("neither the engine nor verl pins torch", hint="start from a row that is like it")
+    return Version(pin).public
+
+
+def _pin(draft: Draft, package: str) -> str | None:
+    extra = draft.engine.name if draft.engine else None
+    pin = exact_pin(draft.engine, package) if draft.engine else None
+    return pin or exact_pin(draft.verl, package, extra)
+
+
+def _pythons(draft: Draft, build: BuildFacts) -> tuple[str, ...]:
+    """Return the Pythons that all of them admit, newest first."""
+    asked = [it.requires_python for it in (draft.verl, draft.engine) if it and it.requires_python]
+    allowed = SpecifierSet(",".join(asked))
+    wanted = draft.pythons or PYTHONS
+    return tuple(
+        it for it in PYTHONS if it in wanted and it in (build.python or PYTHONS) and allowed.contains(f"{it}.0")
+    )
+
+
+def _architectures(draft: Draft, torch: str, facts: Facts) -> tuple[str, ...]:
+    """Return the machines that both torch and the engine have CUDA builds for on the default index."""
+    found = []
+    for arch in ARCHITECTURES:
+        build = facts.build("torch", torch, machine=arch)
+        files = [it for it in draft.engine_files if f"_{arch}.whl" in it or it.endswith("-any.whl")]
+        if build and build.cuda and (files or not draft.engine):
+            found.append(arch)
+    return tuple(found)
+
+
+def _id(verl: Metadata, engine: Metadata | None, cuda: str) -> str:
+    """Return an id as the others have: verl091-vllm024-cu130."""
+    parts = [f"verl{_digits(verl.version)}"]
+    if engine:
+        parts.append(f"{engine.name}{_digits(engine.version.removesuffix('.0'))}")
+    return "-".join([*parts, f"cu{cuda.replace('.', '')}"])
+
+
+def _digits(version: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", version)
+
+
+def _spelled(engine: str) -> str:
+    return {"vllm": "vLLM", "sglang": "SGLang"}.get(engine, engine)
+
+
+def _render(draft: Draft, filled: _Filled) -> str:
+    lines = [
+        "# Filled in by `verl-env matrix new` from package metadata. What comes next:",
+        f"#   verl-env matrix resolve {filled.id}    makes its pins; what it says tells which constraints are missing",
+        "#   verl-env matrix check",
+        f"#   verl-env matrix prove {filled.id}    installs it from the pins, runs the proofs, writes the evidence",
+        "# Each constraint and override says why it is there; delete this comment when the row is proved.",
+        f"title = {json.dumps(filled.title, ensure_ascii=False)}",
+        f"cuda = {json.dumps(filled.cuda)}",
+        f"python = {json.dumps(list(filled.pythons))}",
+        f"arch = {json.dumps(list(filled.arch))}",
+        "",
+        "[set]",
+        *(f"{name} = {json.dumps(version)}" for name, version in filled.set.items()),
+        "",
+        *_resolve_lines(draft, filled.cuda, filled.build),
+        "",
+        "[smoke]",
+        f"imports = {json.dumps(_imports(filled.set))}",
+        "",
+        "[attention]",
+        'path = "sdpa"',
+        "settings = [",
+        '    "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",',
+        '    "actor_rollout_ref.model.use_remove_padding=False",',
+        "]",
+    ]
+    for it in (draft.verl, *([draft.engine] if draft.engine else [])):
+        lines += ["", "[[source]]", f'fact = "what {it.name} {it.version} requires, and its Pythons"']
+        lines.append(f"where = {json.dumps(f'{it.file}, METADATA')}")
+    return "\n".join(lines) + "\n"
+
+
+def _resolve_lines(draft: Draft, cuda: str, build: BuildFacts) -> list[str]:
+    """Write [resolve]: the requirements, and the constraints and overrides that metadata tells of."""
+    verl, engine = draft.verl, draft.engine
+    extra = engine.name if engine and engine.name in extras_of(verl) else None
+    requirements = [f"verl[{extra}]=={verl.version}" if extra else f"verl=={verl.version}"]
+    overrides = []
+    if engine:
+        pinned = exact_pin(verl, engine.name, extra)
+        if pinned is None or Version(pinned) != Version(engine.version):
+            requirements.append(f"{engine.name}=={engine.version}")
+        if pinned is not None and Version(pinned) != Version(engine.version):
+            why = f"verl {verl.version} pins {engine.name} {pinned}; this row is for another release"
+            overrides.append((f"{engine.name}=={engine.version}", why))
+    else:
+        requirements.append(f"torch=={Version(_torch_of(draft)).public}")
+    constraints = []
+    if Version(cuda).major >= 13:  # noqa: PLR2004 - the wheels of CUDA 13 bring nvcc
+        constraints = [(f"{name}=={cuda}.*", "nvcc and its headers are of the runtime's minor") for name in NVCC]
+    lines = ["[resolve]", f"requirements = {json.dumps(requirements)}", f"glibc = {json.dumps(_glibc(draft, build))}"]
+    for key, items in (("constraints", constraints), ("overrides", overrides)):
+        if items:
+            lines += [f"{key} = ["]
+            lines += [f"    {{ spec = {json.dumps(spec)}, why = {json.dumps(why)} }}," for spec, why in items]
+            lines += ["]"]
+    if any(canonicalize_name(Requirement(spec).name) == "hydra-core" for spec in verl.requires):
+        lines += [
+            "sdists = [",
+            '    { name = "antlr4-python3-runtime", why = "omegaconf wants 4.9.*, published as an sdist only" },',
+            "]",
+            'build_requirements = ["setuptools==80.10.2"]',
+        ]
+    return lines
+
+
+def _glibc(draft: Draft, build: BuildFacts) -> str:
+    """Return the manylinux level to resolve for: the highest that engine, torch or anything common asks for."""
+    files = [it for it in draft.engine_files if it.endswith("_x86_64.whl")]
+    floors = [glibc_floor((it,)) for it in files] + [glibc_floor((f"torch-0-cp312-cp312-{build.tag}.whl",))]
+    return max([LOWEST_GLIBC, *(it for it in floors if it)], key=Version)
+
+
+def _imports(row_set: dict[str, str]) -> list[str]:
+    """Return the modules whose import shows that the set holds together."""
+    engines = [name for name in ("vllm", "sglang") if name in row_set]
+    flashinfer = ["flashinfer"] if "flashinfer-python" in row_set else []
+    common = ["ray", "transformers", "tensordict", "verl", "verl.protocol", "verl.trainer.main_ppo"]
+    return ["torch", *engines, *flashinfer, *common]
