@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> Result:
     refused: list[str] = []
     for python, arch in wanted:
         output.note(f"resolving {entry.id} for Python {python} on {arch}")
-        new = resolve_row(entry, python, arch, indexes, matrix.facts)
+        new = _resolve(entry, python, arch, indexes, matrix)
         changes = _changes(_old(entry, new), new)
         clashes = () if args.no_clashes else _clashes(entry, new, indexes, matrix)
         lines += [_head(new), *(f"  {change}" for change in changes), *(f"  {clash_line(it)}" for it in clashes)]
@@ -71,6 +71,19 @@ def run(args: argparse.Namespace) -> Result:
     if refused:
         raise _refusal(refused, data)
     return Result(data=data, text="\n".join(lines))
+
+
+def _resolve(entry: Entry, python: str, arch: str, indexes: Indexes, matrix: Matrix) -> Pins:
+    """Resolve, and say which of the row's own words most likely stand in the way."""
+    try:
+        return resolve_row(entry, python, arch, indexes, matrix.facts)
+    except ResolveError as err:
+        if entry.row.resolve and any("no usable wheels" in line for line in err.details):
+            err.hint = (
+                f"the package that has no usable wheels: raise [resolve] glibc (it is {entry.row.resolve.glibc}), "
+                "list it under sdists with a reason, or constrain it to a release with wheels"
+            )
+        raise
 
 
 def _variant(new: Pins, changes: list[str], clashes: tuple[Clash, ...]) -> dict[str, Any]:

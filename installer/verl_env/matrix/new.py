@@ -13,19 +13,18 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from verl_env.errors import UsageError
+from verl_env.matrix.facts import BuildFacts
 from verl_env.matrix.pins import glibc_floor
+from verl_env.matrix.releases import Metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from verl_env.matrix.facts import BuildFacts, Facts
-    from verl_env.matrix.releases import Metadata  # noqa: TC004 - a type of a field is not evaluated
+    from verl_env.matrix.facts import Facts
 
 PYTHONS = ("3.13", "3.12", "3.11", "3.10")  # the row's order: newest first
 ARCHITECTURES = ("x86_64", "aarch64")
 HEADLINES = ("flashinfer-python", "ray", "transformers", "tensordict", "numpy", "sgl-kernel", "sglang-kernel")
 NVCC = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-cccl")
-LOWEST_GLIBC = "2.28"  # torch's own wheels since 2.7
+LOWEST_GLIBC = "2.31"  # what packages beneath the engines ask for (llguidance), whatever the engine's own tag
 _EXTRA = re.compile(r"""extra == ['"]([\w.-]+)['"]""")
 
 
