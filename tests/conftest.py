@@ -101,6 +101,7 @@ def wheels(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheels")
     return {
         "torch": build_wheel(folder, "torch", "2.13.0"),
+        "torch-gpu": build_wheel(folder, "torch", "2.11.0"),
         "verl": build_wheel(folder, "verl", "99.0", requires=["torch", "tiny-sub"]),
         "tiny-sub": build_wheel(folder, "tiny-sub", "1.2"),
         "ray": build_wheel(
