@@ -1,0 +1,77 @@
+"""An environment as a value: its distributions, the state of its files, and the lock it was made from. An edge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from verl_env.capture.condition import Condition, check_condition
+from verl_env.capture.distributions import Installed, read_distributions
+from verl_env.capture.layout import Layout, find_layout
+from verl_env.capture.listing import Listing
+from verl_env.errors import LockError
+from verl_env.lock.read import read_lock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from verl_env.lock.lockfile import Lock  # noqa: TC004 - a type of a field is not evaluated
+
+# What a venv or an interpreter brings by itself; in a lock only when something asks for it.
+BOOTSTRAP = frozenset({"pip", "setuptools", "wheel", "distribute"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What was read of an environment. `faults` are what its metadata says against itself; `lock` the one in it."""
+
+    layout: Layout
+    installed: tuple[Installed, ...]
+    faults: tuple[str, ...]
+    condition: Condition | None
+    lock: Lock | None = None
+
+    def listing(self) -> Listing:
+        """Return it as a list of packages, to be compared with others."""
+        table = self.lock.table if self.lock else None
+        return Listing(
+            kind="environment",
+            packages=tuple(it.listed for it in self.installed),
+            python=self.layout.python,
+            cuda=table.cuda if table else None,
+            machine=_machine(),
+            row=table.row if table else None,
+            allow=table.allow if table else (),
+        )
+
+
+def read_environment(given: str | None, *, verify: bool) -> Environment:
+    """Read an environment by its folder or its Python; `verify` hashes every file of it."""
+    layout = find_layout(given)
+    installed, faults = read_distributions(layout)
+    return Environment(
+        layout=layout,
+        installed=installed,
+        faults=faults,
+        condition=check_condition(layout, installed) if verify else None,
+        lock=_lock_in(layout),
+    )
+
+
+def _lock_in(layout: Layout) -> Lock | None:
+    """Return the lockfile that verl-env left in an environment of its own."""
+    locks = (_lock_or_none(path) for path in sorted(layout.prefix.glob("pylock*.toml")))
+    return next((it for it in locks if it), None)
+
+
+def _lock_or_none(path: Path) -> Lock | None:
+    try:
+        return read_lock(path)
+    except LockError:
+        return None
+
+
+def _machine() -> str:
+    import os
+
+    return os.uname().machine
