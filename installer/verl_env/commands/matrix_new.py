@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,8 @@ from verl_env.errors import MatrixError, UsageError
 from verl_env.files import write_atomically
 from verl_env.indexes import read_indexes
 from verl_env.matrix.load import load_matrix, shipped
-from verl_env.matrix.new import Draft, exact_pin, make_skeleton
+from verl_env.matrix.new import Draft, exact_pin, fill_row
+from verl_env.matrix.new_text import render_row
 from verl_env.matrix.rows import ENGINES
 from verl_env.matrix.upstream import open_upstream
 from verl_env.output import Result
@@ -49,13 +51,13 @@ def run(args: argparse.Namespace) -> Result:
         listed = upstream.releases(engine.name).get(Version(engine.version), ())
         files = tuple(it.name for it in listed if it.name.endswith(".whl"))
     draft = Draft(verl=verl, engine=engine, engine_files=files, pythons=tuple(args.python or ()))
-    made = make_skeleton(draft, matrix.facts)
-    row_id = args.id or made.id
-    text = made.text.replace(made.id, row_id)
-    for note in made.notes:
+    filled = fill_row(draft, matrix.facts)
+    row_id = args.id or filled.id
+    text = render_row(draft, replace(filled, id=row_id))
+    for note in filled.notes:
         output.warn(note)
     path = (Path(args.matrix).expanduser() if args.matrix else shipped()) / "rows" / f"{row_id}.toml"
-    data = {"id": row_id, "path": str(path), "text": text, "notes": list(made.notes)}
+    data = {"id": row_id, "path": str(path), "text": text, "notes": list(filled.notes)}
     if args.dry_run:
         return Result(data=data, text=text.rstrip("\n"))
     if path.exists() or row_id in matrix.entries:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
@@ -14,7 +13,6 @@ from packaging.version import Version
 
 from verl_env.errors import UsageError
 from verl_env.matrix.facts import BuildFacts
-from verl_env.matrix.pins import glibc_floor
 from verl_env.matrix.releases import Metadata
 
 if TYPE_CHECKING:
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
 PYTHONS = ("3.13", "3.12", "3.11", "3.10")  # the row's order: newest first
 ARCHITECTURES = ("x86_64", "aarch64")
 HEADLINES = ("flashinfer-python", "ray", "transformers", "tensordict", "numpy", "sgl-kernel", "sglang-kernel")
-NVCC = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-cccl")
-LOWEST_GLIBC = "2.31"  # what packages beneath the engines ask for (llguidance), whatever the engine's own tag
 _EXTRA = re.compile(r"""extra == ['"]([\w.-]+)['"]""")
 
 
@@ -39,17 +35,8 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Skeleton:
-    """A row's id and TOML; `notes` say what metadata could not tell."""
-
-    id: str
-    text: str
-    notes: tuple[str, ...] = field(default=())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Filled:
-    """What metadata and facts made of a draft."""
+class Filled:
+    """What metadata and facts made of a draft; `notes` say what they could not tell."""
 
     id: str
     title: str
@@ -58,12 +45,13 @@ class _Filled:
     arch: tuple[str, ...]
     set: dict[str, str]
     build: BuildFacts
+    notes: tuple[str, ...] = ()
 
 
-def make_skeleton(draft: Draft, facts: Facts) -> Skeleton:
+def fill_row(draft: Draft, facts: Facts) -> Filled:
     """Fill a row; raises UsageError when what it is about is not known."""
     verl, engine = draft.verl, draft.engine
-    torch = _torch_of(draft)
+    torch = torch_of(draft)
     build = facts.build("torch", torch, machine="x86_64")
     if build is None or build.cuda is None:
         raise UsageError(
@@ -86,7 +74,7 @@ def make_skeleton(draft: Draft, facts: Facts) -> Skeleton:
     row_set |= {engine.name: engine.version} if engine else {}
     row_set |= {name: pin for name in HEADLINES if (pin := _pin(draft, name))}
     name = f"{_spelled(engine.name)} {engine.version}" if engine else "no engine"
-    filled = _Filled(
+    return Filled(
         id=_id(verl, engine, cuda),
         title=f"verl {verl.version} · {name} · CUDA {cuda}",
         cuda=cuda,
@@ -94,8 +82,8 @@ def make_skeleton(draft: Draft, facts: Facts) -> Skeleton:
         arch=_architectures(draft, torch, facts),
         set=row_set,
         build=build,
+        notes=tuple(notes),
     )
-    return Skeleton(id=filled.id, text=_render(draft, filled), notes=tuple(notes))
 
 
 def extras_of(metadata: Metadata) -> set[str]:
@@ -116,7 +104,7 @@ def exact_pin(metadata: Metadata, package: str, extra: str | None = None) -> str
     return None
 
 
-def _torch_of(draft: Draft) -> str:
+def torch_of(draft: Draft) -> str:
     """Return the torch that the engine pins, or verl does."""
     extra = draft.engine.name if draft.engine else None
     pin = exact_pin(draft.engine, "torch") if draft.engine else None
@@ -167,85 +155,3 @@ def _digits(version: str) -> str:
 
 def _spelled(engine: str) -> str:
     return {"vllm": "vLLM", "sglang": "SGLang"}.get(engine, engine)
-
-
-def _render(draft: Draft, filled: _Filled) -> str:
-    lines = [
-        "# Filled in by `verl-env matrix new` from package metadata. What comes next:",
-        f"#   verl-env matrix resolve {filled.id}    makes its pins; what it says tells which constraints are missing",
-        "#   verl-env matrix check",
-        f"#   verl-env matrix prove {filled.id}    installs it from the pins, runs the proofs, writes the evidence",
-        "# Each constraint and override says why it is there; delete this comment when the row is proved.",
-        f"title = {json.dumps(filled.title, ensure_ascii=False)}",
-        f"cuda = {json.dumps(filled.cuda)}",
-        f"python = {json.dumps(list(filled.pythons))}",
-        f"arch = {json.dumps(list(filled.arch))}",
-        "",
-        "[set]",
-        *(f"{name} = {json.dumps(version)}" for name, version in filled.set.items()),
-        "",
-        *_resolve_lines(draft, filled.cuda, filled.build),
-        "",
-        "[smoke]",
-        f"imports = {json.dumps(_imports(filled.set))}",
-        "",
-        "[attention]",
-        'path = "sdpa"',
-        "settings = [",
-        '    "+actor_rollout_ref.model.override_config.attn_implementation=sdpa",',
-        '    "actor_rollout_ref.model.use_remove_padding=False",',
-        "]",
-    ]
-    for it in (draft.verl, *([draft.engine] if draft.engine else [])):
-        lines += ["", "[[source]]", f'fact = "what {it.name} {it.version} requires, and its Pythons"']
-        lines.append(f"where = {json.dumps(f'{it.file}, METADATA')}")
-    return "\n".join(lines) + "\n"
-
-
-def _resolve_lines(draft: Draft, cuda: str, build: BuildFacts) -> list[str]:
-    """Write [resolve]: the requirements, and the constraints and overrides that metadata tells of."""
-    verl, engine = draft.verl, draft.engine
-    extra = engine.name if engine and engine.name in extras_of(verl) else None
-    requirements = [f"verl[{extra}]=={verl.version}" if extra else f"verl=={verl.version}"]
-    overrides = []
-    if engine:
-        pinned = exact_pin(verl, engine.name, extra)
-        if pinned is None or Version(pinned) != Version(engine.version):
-            requirements.append(f"{engine.name}=={engine.version}")
-        if pinned is not None and Version(pinned) != Version(engine.version):
-            why = f"verl {verl.version} pins {engine.name} {pinned}; this row is for another release"
-            overrides.append((f"{engine.name}=={engine.version}", why))
-    else:
-        requirements.append(f"torch=={Version(_torch_of(draft)).public}")
-    constraints = []
-    if Version(cuda).major >= 13:  # noqa: PLR2004 - the wheels of CUDA 13 bring nvcc
-        constraints = [(f"{name}=={cuda}.*", "nvcc and its headers are of the runtime's minor") for name in NVCC]
-    lines = ["[resolve]", f"requirements = {json.dumps(requirements)}", f"glibc = {json.dumps(_glibc(draft, build))}"]
-    for key, items in (("constraints", constraints), ("overrides", overrides)):
-        if items:
-            lines += [f"{key} = ["]
-            lines += [f"    {{ spec = {json.dumps(spec)}, why = {json.dumps(why)} }}," for spec, why in items]
-            lines += ["]"]
-    if any(canonicalize_name(Requirement(spec).name) == "hydra-core" for spec in verl.requires):
-        lines += [
-            "sdists = [",
-            '    { name = "antlr4-python3-runtime", why = "omegaconf wants 4.9.*, published as an sdist only" },',
-            "]",
-            'build_requirements = ["setuptools==80.10.2"]',
-        ]
-    return lines
-
-
-def _glibc(draft: Draft, build: BuildFacts) -> str:
-    """Return the manylinux level to resolve for: the highest that engine, torch or anything common asks for."""
-    files = [it for it in draft.engine_files if it.endswith("_x86_64.whl")]
-    floors = [glibc_floor((it,)) for it in files] + [glibc_floor((f"torch-0-cp312-cp312-{build.tag}.whl",))]
-    return max([LOWEST_GLIBC, *(it for it in floors if it)], key=Version)
-
-
-def _imports(row_set: dict[str, str]) -> list[str]:
-    """Return the modules whose import shows that the set holds together."""
-    engines = [name for name in ("vllm", "sglang") if name in row_set]
-    flashinfer = ["flashinfer"] if "flashinfer-python" in row_set else []
-    common = ["ray", "transformers", "tensordict", "verl", "verl.protocol", "verl.trainer.main_ppo"]
-    return ["torch", *engines, *flashinfer, *common]
