@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from verl_env import output
 from verl_env.errors import LockError, UsageError
+from verl_env.lock.annotate import workflow_commands
 from verl_env.lock.compare import Difference, compare_locks
 from verl_env.lock.expect import Inputs, expected_lock, newer_row, unmet_wishes, with_files
 from verl_env.lock.lockfile import Lock, parse_lock, parse_unjudged
 from verl_env.lock.read import read_text
 from verl_env.lock.table import Asked
 from verl_env.matrix.load import load_matrix, load_pins
+from verl_env.matrix.status import proved, status_of
 from verl_env.output import Result
 from verl_env.records import to_plain
 
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     from verl_env.matrix.pins import PinsHeader
 
 _SHOWN = 40  # differences on a terminal
-_ANNOTATIONS = 10  # GitHub shows this many errors of a step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,8 @@ class Checked:
     file: str
     row: str
     differences: tuple[Difference, ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    command: str = ""
 
 
 def run_check(args: argparse.Namespace) -> Result:
@@ -60,7 +63,7 @@ def _told(path: Path, matrix: Matrix, args: argparse.Namespace) -> Checked:
     except LockError as err:
         said = Difference(kind="text", what="file", text=err.message)
         if on_github:
-            _tell(Checked(file=str(path), row="", differences=(said,), notes=()))
+            _tell(Checked(file=str(path), row="", differences=(said,)))
         raise
     if on_github:
         _tell(checked)
@@ -68,7 +71,7 @@ def _told(path: Path, matrix: Matrix, args: argparse.Namespace) -> Checked:
 
 
 def _tell(checked: Checked) -> None:
-    for line in workflow_commands(checked):
+    for line in workflow_commands(checked.file, checked.differences):
         print(line, file=sys.stderr)
 
 
@@ -103,7 +106,7 @@ def _hold(found: Lock, text: str, path: Path, matrix: Matrix, args: argparse.Nam
         what = f"row {found.table.row}, Python {found.table.python}, {found.table.arch}"
         said = f"{what}: the matrix has no such pins (any more)"
         return Checked(
-            file=str(path), row=found.table.row, differences=(Difference(kind="row", what="row", text=said),), notes=()
+            file=str(path), row=found.table.row, differences=(Difference(kind="row", what="row", text=said),)
         )
     base = load_pins(entry, header)
     notes: list[str] = []
@@ -114,7 +117,8 @@ def _hold(found: Lock, text: str, path: Path, matrix: Matrix, args: argparse.Nam
     differences += _incoherences(expected, entry, matrix)
     if newer := newer_row(found, entry, matrix):
         notes.append(f"{path}: row {newer} is newer, and runs wherever this lock does")
-    return Checked(file=str(path), row=entry.id, differences=differences, notes=tuple(notes))
+    command = command_of(found, path, inputs, unproved=not proved(status_of(entry.row, header), "imported"))
+    return Checked(file=str(path), row=entry.id, differences=differences, notes=tuple(notes), command=command)
 
 
 def _is_variant(header: PinsHeader, found: Lock) -> bool:
@@ -188,27 +192,21 @@ def _incoherences(expected: Lock, entry: Entry, matrix: Matrix) -> tuple[Differe
     return tuple(Difference(kind="rule", what=it.rule, text=f"[{it.rule}] {it.what}: {it.remedy}") for it in refused)
 
 
-def workflow_commands(checked: Checked) -> tuple[str, ...]:
-    """Return GitHub's workflow commands, which it shows beside the lines of the file."""
-    found = checked.differences
-    if len(found) > _ANNOTATIONS:
-        more = Difference(kind="more", what="more", text=f"and {len(found) - _ANNOTATIONS + 1} more; see the log")
-        found = (*found[: _ANNOTATIONS - 1], more)
-    return tuple(
-        f"::error file={_property(checked.file)},line={it.line or 1},title={_property('lockfile differs')}::"
-        f"{_message(it.text)}"
-        for it in found
-    )
-
-
-def _message(text: str) -> str:
-    """Escape a workflow command's message (GitHub docs, "Workflow commands")."""
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    """Escape a workflow command's property."""
-    return _message(text).replace(":", "%3A").replace(",", "%2C")
+def command_of(found: Lock, path: Path, inputs: Inputs, *, unproved: bool) -> str:
+    """Return the command that writes a lock again from the same inputs, on any machine."""
+    table, asked = found.table, inputs.asked
+    node = ("--driver", table.driver) if table.driver else ("--cpu",)
+    words = ["verl-env", "lock", "--row", table.row, "--python", table.python, *node]
+    words += ["--arch", table.arch] if table.driver else []
+    words += ["--allow-unproved"] if unproved else []
+    words += [word for it in asked.wishes for word in ("--with", it)]
+    words += [word for it in asked.files for word in ("-r", str(path.parent / it.name))]
+    words += [word for it in asked.upgrade for word in ("--upgrade-package", it)]
+    words += ["--resolve"] if asked.resolve else []
+    words += ["--exclude-newer", asked.exclude_newer.isoformat()] if asked.exclude_newer else []
+    words += ["--editable", str(path.parent / inputs.editable.path)] if inputs.editable else []
+    words += [word for it in table.allow for word in ("--allow", it)]
+    return shlex.join([*words, "-o", str(path)])
 
 
 def _data(checked: Checked) -> dict[str, Any]:
@@ -218,6 +216,7 @@ def _data(checked: Checked) -> dict[str, Any]:
         "same": not checked.differences,
         "differences": [to_plain(it) for it in checked.differences],
         "notes": list(checked.notes),
+        "command": checked.command,
     }
 
 
@@ -230,4 +229,4 @@ def _text(checked: Checked) -> str:
     marks = {"added": "+", "removed": "-"}
     lines += [f"  {marks.get(it.kind, '~')} {it.text}" for it in found[:_SHOWN]]
     lines += [f"  … and {len(found) - _SHOWN} more (--json has them all)"] if len(found) > _SHOWN else []
-    return "\n".join([*lines, f"write it again: verl-env lock --row {checked.row} … -o {checked.file}"])
+    return "\n".join([*lines, f"write it again: {checked.command}"] if checked.command else lines)

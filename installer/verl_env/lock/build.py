@@ -83,7 +83,7 @@ def _changed(lock: Lock, change: Change) -> Lock:
         added=added,
         moved=moved,
         unproven=afresh or (MOVED if moved else None),
-        set=_versions(lock.table.set, pins) if moved or afresh else lock.table.set,
+        set=_versions(lock.table.set, pins, editable) if moved or afresh or editable else lock.table.set,
         allow=change.allow,
         asked=asked,
         editable=editable,
@@ -96,9 +96,11 @@ def _changed(lock: Lock, change: Change) -> Lock:
     return replace(lock, table=table, pins=pins)
 
 
-def _versions(said: Mapping[str, str], pins: tuple[Pin, ...]) -> dict[str, str]:
+def _versions(said: Mapping[str, str], pins: tuple[Pin, ...], editable: Editable | None) -> dict[str, str]:
     """Bring the row's set up to what is locked; a spelling that still holds (`2.11.0+cu130`) stays."""
     locked = {pin.name: pin.version for pin in pins}
+    if editable and editable.version:
+        locked[editable.name] = editable.version
     return {
         name: version
         if name not in locked or Version(locked[name]) in (Version(version), Version(Version(version).public))

@@ -110,12 +110,16 @@ def _tables(found: Lock, expected: Lock, lines: _Lines) -> Iterator[Difference]:
 
 def _entries(name: str, has: Any, wants: Any) -> Iterator[tuple[str, Any, Any]]:
     """Yield (key, what is there, what should be) for each entry that differs."""
+    if isinstance(has, list) and isinstance(wants, list):
+        gone, new = [it for it in has if it not in wants], [it for it in wants if it not in has]
+        yield (name, gone, new) if gone or new else (name, has, wants)
+        return
     if not (isinstance(has, dict) and isinstance(wants, dict)):
         yield name, has, wants
         return
     for key in sorted(has.keys() | wants.keys()):
         if has.get(key) != wants.get(key):
-            yield f"{name}.{key}", has.get(key), wants.get(key)
+            yield from _entries(f"{name}.{key.replace('_', '-')}", has.get(key), wants.get(key))
 
 
 def _shown(value: Any) -> str:
