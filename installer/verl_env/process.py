@@ -69,9 +69,11 @@ def run(  # noqa: PLR0913 - each is an option of one call, given by name
     """
     words = [os.fspath(word) for word in argv]
     if verbose:
-        print(f"+ {shlex.join(words)}", file=sys.stderr)
+        from verl_env.indexes import masked
+
+        print(f"+ {masked(shlex.join(words))}", file=sys.stderr)
     started = time.monotonic()
-    sink = open(merge_into, "wb") if merge_into else None  # noqa: SIM115, PTH123 - closed below, with the child
+    sink = open(merge_into, "wb") if merge_into else None  # noqa: SIM115 - closed below, with the child
     child: subprocess.Popen[bytes] | None = None
     try:
         child = subprocess.Popen(

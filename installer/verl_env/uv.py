@@ -7,11 +7,13 @@ import shutil
 import sys
 import tempfile
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl_env import output, paths, process, toml
 from verl_env.errors import InstallError, ResolveError
+from verl_env.indexes import masked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +38,7 @@ _BUNDLES = (
 _FIXED = {"UV_NO_CONFIG": "1", "PYC_INVALIDATION_MODE": "CHECKED_HASH"}
 # Locks that uv keeps for as long as it runs: when we are killed and uv is not, nobody else takes its target.
 held_locks: set[int] = set()
+_INDEX_VARIABLES = {"--default-index": "UV_DEFAULT_INDEX", "--index": "UV_INDEX", "--find-links": "UV_FIND_LINKS"}
 _CERTIFICATE_SETTINGS = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
@@ -89,11 +92,28 @@ def run(words: Sequence[str], *, show: bool = False, stdin: str | None = None, c
     """Run uv; with `show`, its progress goes to the user's terminal as it comes."""
     progress = () if show and sys.stderr.isatty() else ("--no-progress",)
     color = "always" if show and output.colored(sys.stderr) else "never"
-    argv = [executable(), *words, *progress, "--color", color]
+    open_words, hidden = hide_logins(words)
+    argv = [executable(), *open_words, *progress, "--color", color]
     try:
-        return process.run(argv, env=environ(), stdin=stdin, cwd=cwd, show_stderr=show, pass_fds=tuple(held_locks))
+        return process.run(
+            argv, env=environ(hidden), stdin=stdin, cwd=cwd, show_stderr=show, pass_fds=tuple(held_locks)
+        )
     except OSError as err:
         raise InstallError(f"uv could not be started: {err}", hint="reinstall verl-env") from err
+
+
+def hide_logins(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Move index options with a login into variables: every user of a machine can read a command line."""
+    secret = {name for name, value in pairwise(words) if name in _INDEX_VARIABLES and masked(value) != value}
+    kept: list[str] = []
+    moved: dict[str, list[str]] = {}
+    rest = iter(words)
+    for word in rest:
+        if word in secret:
+            moved.setdefault(word, []).append(next(rest))
+        else:
+            kept.append(word)
+    return kept, {_INDEX_VARIABLES[name]: (" " if name == "--index" else ",").join(it) for name, it in moved.items()}
 
 
 def compile_pylock(requirements: str, options: Sequence[str], files: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -177,4 +197,4 @@ def forget_cached(names: Sequence[str]) -> Completed:
 
 def fetch_python(minor: str) -> Completed:
     """Let uv bring a Python of its own into its own folder."""
-    return run(["python", "install", minor, "--no-bin"], show=True)
+    return run(["python", "install", minor, "--no-bin"], show=sys.stderr.isatty() and not output.quiet)
