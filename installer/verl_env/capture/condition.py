@@ -23,12 +23,16 @@ _FREE_FILES = frozenset({"_virtualenv.py", "_virtualenv.pth", "distutils-precede
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileState:
-    """One file that is not as its RECORD says. `state` is `edited`, `missing` or `overwritten` (by `by`)."""
+    """One file that is not as its RECORD says.
+
+    `state` is `edited`, `missing` or `overwritten` (by the package `by`); `sha256` is what it has now.
+    """
 
     package: str
     path: str
     state: str
     by: str | None = None
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +83,7 @@ def _judge(claims: list[tuple[Installed, Recorded]], digest: str | None) -> Iter
             yield FileState(package=package.name, path=path, state="missing")
         elif line.sha256 and line.sha256 != digest:
             state = "overwritten" if keeper else "edited"
-            yield FileState(package=package.name, path=path, state=state, by=keeper)
+            yield FileState(package=package.name, path=path, state=state, by=keeper, sha256=digest)
 
 
 def _unowned(layout: Layout, installed: tuple[Installed, ...], owned: Iterable[Path]) -> list[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from verl_env.capture.condition import Condition, check_condition
 from verl_env.capture.distributions import Installed, read_distributions
 from verl_env.capture.layout import Layout, find_layout
-from verl_env.capture.listing import Listing
+from verl_env.capture.listing import Listed, Listing
 from verl_env.errors import LockError
 from verl_env.lock.read import read_lock
 
@@ -36,13 +36,24 @@ class Environment:
         table = self.lock.table if self.lock else None
         return Listing(
             kind="environment",
-            packages=tuple(it.listed for it in self.installed),
+            packages=tuple(self._listed(it) for it in self.installed),
             python=self.layout.python,
             cuda=table.cuda if table else None,
             machine=_machine(),
             row=table.row if table else None,
             allow=table.allow if table else (),
         )
+
+    def _listed(self, installed: Installed) -> Listed:
+        """Return a distribution with what its files really hold, where that was looked at."""
+        listed = installed.listed
+        states = [it for it in self.condition.files if it.package == installed.name] if self.condition else []
+        if not states:
+            return listed
+        contents = dict(listed.contents or {})
+        contents.update({it.path: it.sha256 or "missing" for it in states})
+        edits = tuple(it.path for it in states if it.state != "overwritten")
+        return replace(listed, contents=contents, edits=edits)
 
 
 def read_environment(given: str | None, *, verify: bool) -> Environment:

@@ -36,6 +36,7 @@ class Listed:
 
     `hashes` are `sha256:…`; `hashed` is whether all its artifacts have one, None when the list names none. `url` is
     a direct reference without credentials. `foreign` is a package that another manager than pip's kind installed.
+    `contents` are hashes of what is installed, by path; `edits` the paths that are not as they were installed.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Listed:
     foreign: bool = False
     requires: tuple[str, ...] | None = None
     contents: Mapping[str, str] | None = None
+    edits: tuple[str, ...] = ()
 
     @property
     def package(self) -> Package:
@@ -74,7 +76,7 @@ class Listing:
 
     `python` is as exact as the list has it. `cuda` is the CUDA that torch was built for, `toolkit` one on disk. `row`
     is set for a row or a lock of one. `notes` say what was understood in a way that the reader should know; `unread`
-    are lines that mean something and were not understood.
+    are lines that mean something and were not understood. `patched` are paths that a lock's patch changes.
     """
 
     kind: str
@@ -90,7 +92,7 @@ class Listing:
     capability: str | None = None
     row: str | None = None
     allow: tuple[str, ...] = ()
-    patch: str | None = None
+    patched: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     unread: tuple[str, ...] = field(default=())
 

@@ -46,6 +46,7 @@ def read_session(text: str) -> Listing:
     return Listing(
         kind="terminal log" if packages else "nvidia-smi output",
         packages=tuple(merged(packages)),
+        complete=bool(packages),
         driver=driver[1] if driver else None,
         gpus=tuple(gpus or (it.strip() for it in _NAMED.findall(text))),
         capability=capability,

@@ -18,10 +18,15 @@ if TYPE_CHECKING:
     from verl_env.matrix.pins import Pins
 
 
-def read_subject(given: str, matrix: Matrix, *, verify: bool = False) -> tuple[Listing, Environment | None]:
-    """Read whatever `given` names; raises UsageError with what it could have been."""
+def read_subject(
+    given: str, matrix: Matrix, *, verify: bool = False, python: str | None = None
+) -> tuple[Listing, Environment | None]:
+    """Read whatever `given` names; raises UsageError with what it could have been.
+
+    `verify` hashes an environment's files; of a row, the variant for `python` is taken where there is one.
+    """
     if given in matrix.entries and not os.path.lexists(given):
-        return row_listing(matrix.entries[given]), None
+        return row_listing(matrix.entries[given], python=python), None
     path = Path(given).expanduser()
     if given == "-" or (path.is_file() and not _is_python(path)):
         return read_file(path), None

@@ -11,6 +11,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from verl_env.lock.coherence_cuda import build_of, version_of
+from verl_env.lock.engine_torch import torch_of
 from verl_env.lock.package import Incoherence, Package
 from verl_env.lock.torch_family import torch_for, torchvision_for
 
@@ -124,7 +125,11 @@ def _torch_wanted(engine: Package, facts: Facts | None, machine: str) -> tuple[s
         if canonicalize_name(wish.name) == "torch" and len(wish.specifier) and unconditional:
             return str(wish.specifier), "its metadata"
     build = build_of(engine, facts, machine)
-    return (f"=={build.torch}", "its wheel") if build and build.torch else (None, "")
+    if build and build.torch:
+        return f"=={build.torch}", "its wheel"
+    version = version_of(engine)
+    pinned = torch_of(engine.name, version) if version else None
+    return (f"=={pinned}", "the metadata of that release") if pinned else (None, "")
 
 
 def _admits(wanted: str, torch: Version) -> bool:
