@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from verl_env.lock.lockfile import Lock
     from verl_env.matrix.pins import Pin
 
+_OURS = ("asked", "editable")  # tables whose keys are ours, written with dashes; the others' keys are somebody's
 _ARTIFACT = re.compile(r"\.(whl|tar\.gz|zip)$")
 
 
@@ -119,7 +120,7 @@ def _entries(name: str, has: Any, wants: Any) -> Iterator[tuple[str, Any, Any]]:
         return
     for key in sorted(has.keys() | wants.keys()):
         if has.get(key) != wants.get(key):
-            yield from _entries(f"{name}.{key.replace('_', '-')}", has.get(key), wants.get(key))
+            yield from _entries(f"{name}.{key.replace('_', '-') if name in _OURS else key}", has.get(key), wants.get(key))
 
 
 def _shown(value: Any) -> str:

@@ -69,7 +69,7 @@ class Table:
     title: str
     python: str
     arch: str
-    imports: tuple[str, ...]
+    imports: tuple[str, ...] = ()
     cuda: str | None = None
     driver: str | None = None
     glibc: str | None = None
