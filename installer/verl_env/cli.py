@@ -20,10 +20,18 @@ COMMANDS = {
     "detect": "show what this node is: driver, GPUs, glibc, Pythons, room",
     "matrix": "list, show and explain the validated rows; keep them",
     "lock": "write the lockfile of the row that fits",
+    "check": "whether a lockfile, a list or an environment holds together",
+    "capture": "a working environment, a report or a list becomes a lock",
+    "diff": "what differs between two environments, locks, rows or lists",
     "install": "build, prove and switch to an environment",
     "smoke": "run the smoke imports of an environment again",
     "env": "print the variables an environment needs",
     "run": "run a program inside an environment",
+    "list": "list the environments of this node",
+    "rollback": "go back to the environment that was in use before",
+    "verify": "hold an environment against the manifest of its files",
+    "repair": "build a damaged environment again, and switch to it",
+    "prune": "remove environments that are no longer needed",
 }
 
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verl_env import output, paths, uv
+from verl_env import output, paths
+from verl_env.commands.building import add_wait_argument, cache_options, device_of, is_cached
 from verl_env.commands.choosing import (
     Reach,
     choose_reachable,
@@ -15,12 +16,12 @@ from verl_env.commands.choosing import (
 )
 from verl_env.commands.choosing_arguments import add_choosing_arguments
 from verl_env.commands.proving import add_proof_arguments
-from verl_env.environment.build import WAIT_SECONDS, Plan, build_environment
+from verl_env.environment.build import Plan, build_environment
 from verl_env.environment.preflight import check_lock_fits, check_place, check_room, find_python
 from verl_env.environment.standing import installed, switch_to
 from verl_env.environment.surroundings import look_around
-from verl_env.lock.build import build_lock, hashed_requirements
-from verl_env.lock.locate import base_options, locate, source_options
+from verl_env.lock.build import build_lock
+from verl_env.lock.locate import locate
 from verl_env.lock.lockfile import Lock, render_lock
 from verl_env.lock.read import read_lock
 from verl_env.matrix.load import load_pins
@@ -46,17 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_wait_argument(group)
 
 
-def add_wait_argument(group: argparse._ArgumentGroup) -> None:
-    """Add how long to wait for another verl-env that is at work on the same environment."""
-    group.add_argument(
-        "--wait",
-        type=float,
-        default=WAIT_SECONDS,
-        metavar="SECONDS",
-        help=f"wait this long for another installer of the same environment (default: {WAIT_SECONDS:.0f})",
-    )
-
-
 def run(args: argparse.Namespace) -> Result:
     """Install what was asked for; when it is there already, say so and stop."""
     situation = _here(read_situation(args))
@@ -73,7 +63,9 @@ def run(args: argparse.Namespace) -> Result:
     folder = paths.environments() / lock.name
     check_place(folder)
     if not args.no_space_check:
-        check_room(lock.table, folder, lambda: _is_cached(lock, situation))
+        check_room(
+            lock.table, folder, lambda: is_cached(lock, cache_options(lock, situation.indexes, situation.matrix.facts))
+        )
     if args.dry_run:
         return Result(data=_planned(lock, folder), text=_plan_text(lock, folder))
     output.note(f"{lock.table.title}: {len(lock.pins)} packages, {human_bytes(lock.table.download_bytes)}")
@@ -113,31 +105,12 @@ def _plan(lock: Lock, folder: Path, situation: Situation, args: argparse.Namespa
         interpreter=interpreter,
         index_options=located.options,
         around=look_around(node, measured=not node.described),
-        device=_device(situation),
+        device=device_of(node),
         level=args.level,
         job_seconds=args.time_limit,
         keep_failed=args.keep_failed,
         wait=args.wait,
     )
-
-
-def _is_cached(lock: Lock, situation: Situation) -> bool:
-    """Whether uv could install this lock from its cache alone."""
-    options = [*base_options(situation.indexes)]
-    for source in sorted({pin.source for pin in lock.pins}):
-        mine = tuple(pin for pin in lock.pins if pin.source == source)
-        found = source_options(source, mine, situation.indexes, situation.matrix.facts)
-        options += [word for option in found for word in option]
-    python = Path(find_python(lock.table.python, fetch=False).path)
-    return uv.is_cached(python, hashed_requirements(lock.pins), hashed_requirements(lock.table.build), options)
-
-
-def _device(situation: Situation) -> str:
-    """Name the device that was present while the proof ran; a described GPU is not present."""
-    node = situation.node
-    if node.described or not node.gpus:
-        return "none"
-    return f"{node.gpus[0].name}, driver {node.driver.version if node.driver else 'unknown'}"
 
 
 def _there(folder: Path, receipt: Receipt, *, dry: bool) -> Result:

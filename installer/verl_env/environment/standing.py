@@ -123,12 +123,17 @@ def step_back_to(folder: Path) -> None:
 
 
 def ways_back() -> tuple[Standing, ...]:
-    """Return the environments that were current before this one, last first; only those that are still good."""
-    good = {it.folder.name: it for it in standing() if it.receipt and not it.replaced and not it.current}
-    names = reversed(_until_current())
-    # Where no history is (an older verl-env, a folder that was copied), age is the next best order.
-    older = reversed([name for name in good if name not in _until_current()])
-    return tuple(good[name] for name in dict.fromkeys((*names, *older)) if name in good)
+    """Return the environments that were current before this one, last first; only those that are still good.
+
+    Behind those that the history names come older ones that it does not: it may be gone, or the folder copied.
+    """
+    complete = [it for it in standing() if it.receipt]
+    good = {it.folder.name: it for it in complete if not it.replaced and not it.current}
+    history = _until_current()
+    at = next((place for place, it in enumerate(complete) if it.current), len(complete))
+    older = [it.folder.name for it in complete[:at] if it.folder.name not in history]
+    names = dict.fromkeys((*reversed(history), *reversed(older)))
+    return tuple(good[name] for name in names if name in good)
 
 
 def _until_current() -> tuple[str, ...]:

@@ -11,10 +11,10 @@ import os
 import stat
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from verl_env import process
 from verl_env.environment import manifest, receipt
 from verl_env.environment.manifest import NOBODY, Entry, ManifestError, file_sha256
 from verl_env.environment.tree import order_of, source_of, walk_tree
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 MISSING, CHANGED, EXTRA = "missing", "changed", "extra"
 _BATCH_BYTES = 64_000_000  # hashed by one job
 _BATCH_FILES = 500
+_PYTHON_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,27 @@ class _Doubt:
     path: str
     entry: Entry
     found: str = ""
+
+
+def verify_receipt(folder: Path, made: receipt.Receipt, *, deep: bool) -> Verified:
+    """Compare an environment with its receipt and manifest, and its Python with the one it was made with."""
+    found = verify_folder(folder, digest=made.manifest, deep=deep)
+    fault = _python_fault(folder, made.python)
+    return replace(found, faults=(*found.faults, fault)) if fault else found
+
+
+def _python_fault(folder: Path, version: str) -> Fault | None:
+    """Ask the environment's Python for its version: the one it rests on may be gone, or another by now."""
+    words = [str(folder / "bin" / "python"), "-I", "-S", "-c", "import platform; print(platform.python_version())"]
+    try:
+        done = process.run(words, timeout=_PYTHON_SECONDS)
+    except OSError as err:
+        return Fault(kind=MISSING, path="bin/python", package="", what=f"does not start: {err.strerror}")
+    said = done.stdout.strip()
+    if done.returncode == 0 and said == version:
+        return None
+    what = f"is Python {said}, and the environment was made with {version}" if said else "does not start"
+    return Fault(kind=CHANGED, path="bin/python", package="", what=what)
 
 
 def verify_folder(folder: Path, *, digest: str, deep: bool) -> Verified:
@@ -212,27 +234,3 @@ def _hash(root: str, doubts: list[_Doubt]) -> list[_Doubt]:
         except OSError as err:  # noqa: PERF203 - each file by itself
             doubt.found = f"cannot be read ({err.strerror})"
     return doubts
-
-
-def linked_in_cache(folder: Path, path: str, cache: Path) -> tuple[str, ...]:
-    """Return the files of uv's cache that are this very file (same inode), looked for where uv keeps wheels.
-
-    `path` is relative to the environment; below site-packages it is the same in the unpacked wheel (uv's
-    `archive-v*/<id>/`).
-    """
-    try:
-        about = (folder / path).lstat()
-    except OSError:
-        return ()
-    _, found, inside = path.partition("/site-packages/")
-    if about.st_nlink < 2 or not found:  # noqa: PLR2004 - the link in the environment and one more
-        return ()
-    same = []
-    for archive in islice(cache.glob("archive-v*/*"), 100_000):
-        try:
-            other = (archive / inside).lstat()
-        except OSError:
-            continue
-        if (other.st_dev, other.st_ino) == (about.st_dev, about.st_ino):
-            same.append(str(archive / inside))
-    return tuple(same)
