@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from verl_env.errors import VerlEnvError
 
 SCHEMA_VERSION = 1
+STATUS = {0: "ok", 1: "differs"}  # by exit code; any other that is no error is "failed"
 quiet = False
 
 
@@ -30,7 +31,7 @@ def envelope(command: str, result: Result, errors: tuple[VerlEnvError, ...] = ()
     plain = {
         "schema_version": SCHEMA_VERSION,
         "command": command,
-        "status": "error" if errors else ("ok" if result.exit_code == 0 else "failed"),
+        "status": "error" if errors else STATUS.get(result.exit_code, "failed"),
         "exit_code": result.exit_code,
         "data": result.data,
         "errors": [

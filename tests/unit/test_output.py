@@ -80,7 +80,8 @@ def test_envelope_of_failure():
 
 def test_envelope_of_a_difference():
     """A check that found something is `failed` without being an error."""
-    assert "failed" == json.loads(output.envelope("lock", output.Result(exit_code=1)))["status"]
+    statuses = [json.loads(output.envelope("lock", output.Result(exit_code=code)))["status"] for code in (0, 1, 8)]
+    assert ["ok", "differs", "failed"] == statuses
 
 
 def test_error_for_people(capsys):
