@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -82,11 +83,12 @@ class Index:
     """A simple index (PEP 503; PEP 691 with PEP 700's sizes unless `html`) of a folder of wheels.
 
     `hashes` overrides what is said of a file. `gate` holds back files whose name starts with `gated`. With
-    `login`, every request must carry it.
+    `login`, every request must carry it. With `ranges`, parts of files can be asked for, and only parts are sent.
     """
 
     folder: Path
     html: bool = False
+    ranges: bool = False
     login: str | None = None
     gated: str | None = None
     gate: threading.Event = field(default_factory=threading.Event)
@@ -131,6 +133,16 @@ class Index:
         page = {"meta": {"api-version": "1.1"}, "name": name, "versions": versions, "files": listed}
         return "application/vnd.pypi.simple.v1+json", json.dumps(page).encode()
 
+    def lets_in(self, authorization: str | None) -> bool:
+        """Whether a request with this header is answered."""
+        return self.login is None or authorization == "Basic " + base64.b64encode(self.login.encode()).decode()
+
+    def wait_at_gate(self, file: str) -> None:
+        """Hold back a gated file until the gate opens."""
+        if self.gated and file.startswith(self.gated):
+            self.waiting.set()
+            self.gate.wait()
+
     def stop(self) -> None:
         """Be out of reach from now on."""
         if self.server:
@@ -149,39 +161,59 @@ def serve_index(index: Index) -> Index:
     return index
 
 
-def _handler(index: Index) -> type[http.server.BaseHTTPRequestHandler]:
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            index.asked.append(self.path)
-            wanted = index.login and "Basic " + base64.b64encode(index.login.encode()).decode()
-            if wanted and self.headers.get("Authorization") != wanted:
-                self.answer(401, "text/plain", b"", {"WWW-Authenticate": "Basic"})
-                return
-            room, _, rest = self.path.lstrip("/").partition("/")
-            if room == "simple" and (page := index.page(rest.strip("/"), self.headers.get("Accept", ""))):
-                self.answer(200, *page)
-            elif room == "files" and (index.folder / rest).is_file():
-                if index.gated and rest.startswith(index.gated):
-                    index.waiting.set()
-                    index.gate.wait()
-                self.answer(200, "application/octet-stream", (index.folder / rest).read_bytes())
-            else:
-                self.answer(404, "text/plain", b"")
+def _part_of(content: bytes, wanted: str) -> tuple[int, bytes, dict[str, str]]:
+    """Return status, bytes and headers for a Range header (RFC 9110, one range of bytes)."""
+    part = re.fullmatch(r"bytes=(\d*)-(\d*)", wanted)
+    if part is None:
+        return 200, content, {}
+    first = int(part[1]) if part[1] else max(0, len(content) - int(part[2]))
+    last = min(int(part[2]), len(content) - 1) if part[1] and part[2] else len(content) - 1
+    return 206, content[first : last + 1], {"Content-Range": f"bytes {first}-{last}/{len(content)}"}
 
-        def answer(self, status, kind, content, headers=None):
-            try:
-                self.send_response(status)
-                for name, value in {"Content-Type": kind, "Content-Length": len(content), **(headers or {})}.items():
-                    self.send_header(name, str(value))
-                self.end_headers()
-                self.wfile.write(content)
-            except (BrokenPipeError, ConnectionResetError):
-                return  # the client was killed, which is what some tests are about
 
-        def log_message(self, *_):
+class _Handler(http.server.BaseHTTPRequestHandler):
+    """Answers for the index that a subclass names."""
+
+    index: Index
+
+    def do_GET(self):
+        if self.command == "GET":
+            self.index.asked.append(self.path)
+        if not self.index.lets_in(self.headers.get("Authorization")):
+            self.answer(401, "text/plain", b"", {"WWW-Authenticate": "Basic"})
             return
+        room, _, rest = self.path.lstrip("/").partition("/")
+        if room == "simple" and (page := self.index.page(rest.strip("/"), self.headers.get("Accept", ""))):
+            self.answer(200, *page)
+        elif room == "files" and (self.index.folder / rest).is_file():
+            if self.command == "GET":
+                self.index.wait_at_gate(rest)
+            self.send_file((self.index.folder / rest).read_bytes())
+        else:
+            self.answer(404, "text/plain", b"")
 
-    return Handler
+    do_HEAD = do_GET  # noqa: N815 - http.server finds it by this name
+
+    def send_file(self, content):
+        status, part, said = _part_of(content, self.headers.get("Range", "") if self.index.ranges else "")
+        self.answer(status, "application/octet-stream", part, said)
+
+    def answer(self, status, kind, content, headers=None):
+        try:
+            self.send_response(status)
+            for name, value in {"Content-Type": kind, "Content-Length": len(content), **(headers or {})}.items():
+                self.send_header(name, str(value))
+            self.end_headers()
+            self.wfile.write(content if self.command == "GET" else b"")
+        except (BrokenPipeError, ConnectionResetError):
+            return  # the client was killed, which is what some tests are about
+
+    def log_message(self, *_):
+        return
+
+
+def _handler(index: Index) -> type[_Handler]:
+    return type("Handler", (_Handler,), {"index": index})
 
 
 @dataclass
@@ -281,8 +313,12 @@ class Tool:
 
     def start(self, *words, options=(), cwd=None, **more) -> subprocess.Popen:
         """Start it, in a process group of its own."""
+        return self.start_python(*options, "-m", "verl_env", *words, cwd=cwd, **more)
+
+    def start_python(self, *words, cwd=None, **more) -> subprocess.Popen:
+        """Start this Python with the same variables."""
         return subprocess.Popen(
-            [sys.executable, *options, "-m", "verl_env", *map(str, words)],
+            [sys.executable, *map(str, words)],
             env=self.variables(**more),
             cwd=cwd or self.work,
             stdin=subprocess.DEVNULL,
