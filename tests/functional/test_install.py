@@ -273,6 +273,18 @@ def test_two_at_once(tiny, serve, wheels):
     assert fetched == [it for it in tiny.index.asked if it.startswith("/files/torch")]
 
 
+def test_waiting_ends(tiny, serve, wheels):
+    """Whoever does not want to wait for another installer is told so: code 13, and the other goes on."""
+    tiny.index = serve(wheels["torch"].parent, gated="torch-")
+    first = tiny.start("install", "--cpu")
+    wait_for_gate(tiny.index, first)
+    second = tiny("install", "--cpu", "--json", "--wait", "0.5")
+    assert (13, "busy") == (second.code, second.json["errors"][0]["code"])
+    tiny.index.gate.set()
+    assert 0 == tiny.finish(first).code
+    assert 1 == len(environments(tiny)[0])
+
+
 def test_a_folder_of_somebody_elses_is_left_alone(tiny):
     """Something that stands where the environment would go, and is not ours, is refused and kept."""
     name = tiny("install", "--cpu", "--dry-run", "--json").json["data"]["folder"]
