@@ -900,7 +900,7 @@ checkout_digest() (
         if [ -e "$name" ]; then
             find "$name" -name __pycache__ -prune -o -type f ! -name '*.pyc' -print
         fi
-    done | LC_ALL=C sort | tr '\n' '\0' | xargs -0 sh -c 'cksum "$@"; cat "$@"' sh | sha256
+    done | LC_ALL=C sort | tr '\n' '\0' | xargs -0 sh -c 'wc -c "$@"; cat "$@"' sh | sha256
 )
 
 is_complete() {

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SHELLS = {"dash": ["dash"], "bash": ["bash"], "busybox": ["busybox", "sh"], "zsh": ["zsh"]}
 # What a bare node has, besides Python; a test takes some away.
 COMMANDS = (
-    "awk", "basename", "cat", "chmod", "cksum", "cp", "curl", "cut", "date", "df", "dirname", "env", "find",
+    "awk", "basename", "cat", "chmod", "cp", "curl", "cut", "date", "df", "dirname", "env", "find",
     "grep", "gzip", "head", "ln", "ls", "mkdir", "mv", "openssl", "printf", "pwd", "readlink", "rm", "rmdir",
     "sed", "sh", "sha256sum", "sleep", "sort", "tail", "tar", "tr", "uname", "wc", "wget", "xargs",
 )  # fmt: skip

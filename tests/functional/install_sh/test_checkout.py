@@ -16,11 +16,11 @@ def test_nothing_is_written_into_the_checkout(checkout):
     assert {it for it in checkout.folder.rglob("*") if "__pycache__" not in it.parts} == before
 
 
-def test_second_run_does_not_install(checkout, shell):
+def test_second_run_does_not_install(checkout):
     """Unchanged sources: no call of uv, no file touched."""
-    checkout.run(shell=shell, piped=False)
+    checkout.run(piped=False)
     before, calls = checkout.snapshot(), checkout.uv_calls()
-    done = checkout.run("again", shell=shell, piped=False)
+    done = checkout.run("again", piped=False)
     assert (done.stdout, done.stderr) == ("checkout install again\n", "")
     assert (checkout.snapshot(), checkout.uv_calls()) == (before, calls)
 

@@ -25,13 +25,19 @@ def refused(done, code, said):
         pytest.param("sys/module/habanalabs/version", "Gaudi", id="gaudi"),
     ],
 )
-def test_other_accelerators(release, shell, device, said):
-    """Other vendors' accelerators are not ours, whatever the shell; nothing is fetched."""
+def test_other_accelerators(release, device, said):
+    """Other vendors' accelerators are not ours; nothing is fetched."""
     release.device(device)
     before = release.snapshot()
-    refused(release.run(shell=shell), 3, said)
+    refused(release.run(), 3, said)
     assert release.served.asked == []
     assert release.snapshot() == before
+
+
+def test_refusal_in_each_shell(release, shell):
+    """One line, one hint and the code, whatever the shell."""
+    release.device("dev/kfd")
+    refused(release.run(shell=shell), 3, "AMD GPU")
 
 
 def test_gaudi_by_its_pci_vendor(release):

@@ -103,13 +103,14 @@ def test_tampered_wheel_with_a_configured_index(bare, served, uv_files):
     nothing_left(bare, bare.run(PIP_INDEX_URL=url), "is not the file whose sha256 this script knows")
 
 
-def test_with_the_release_archive(bare, served, uv_files, shell):
+@pytest.mark.parametrize("versioned", [True, False])
+def test_with_the_release_archive(bare, served, uv_files, versioned):
     """With nothing but a downloader: the archive, from a folder or from the folder of its version."""
     version = bare.pin("UV_ARCHIVE_VERSION")
-    place = served.folder / version if shell == "dash" else served.folder
+    place = served.folder / version if versioned else served.folder
     place.mkdir(exist_ok=True)
     shutil.copy(uv_files.archive, place)
-    brought(bare, bare.run(shell=shell, VERL_ENV_UV_BASE_URL=served.url + "/"), version, "its release archive")
+    brought(bare, bare.run(VERL_ENV_UV_BASE_URL=served.url + "/"), version, "its release archive")
 
 
 def test_the_tool_finds_a_python_with_none_on_path(bare, served, uv_files):
