@@ -79,7 +79,7 @@ def test_envelope_of_failure():
 
 
 def test_envelope_of_a_difference():
-    """A check that found something is `failed` without being an error."""
+    """What a command found is said by its exit code without being an error: 1 is `differs`."""
     statuses = [json.loads(output.envelope("lock", output.Result(exit_code=code)))["status"] for code in (0, 1, 8)]
     assert ["ok", "differs", "failed"] == statuses
 
