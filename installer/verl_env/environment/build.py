@@ -17,6 +17,7 @@ from verl_env import __version__, output, paths, uv
 from verl_env.environment.editable import check_checkout, install_checkout
 from verl_env.environment.exports import Export, Surroundings, exports_of
 from verl_env.environment.holding import held
+from verl_env.environment.patches import apply_captured, check_patch
 from verl_env.environment.prove import prove
 from verl_env.environment.receipt import NAME, SCHEMA, Receipt, Shown, now, read_receipt, write_receipt
 from verl_env.environment.removal import remove_environment
@@ -100,7 +101,7 @@ def _build_afresh(plan: Plan) -> Receipt:
 def _build(plan: Plan) -> Receipt:
     """Do it, one step after the other; the receipt comes last."""
     table, folder = plan.lock.table, plan.folder
-    checkout = check_checkout(plan.lock)
+    checkout = (*check_checkout(plan.lock), *check_patch(plan.lock))
     _begin(folder)
     uv.make_venv(folder, plan.interpreter.path)
     _install_packages(plan)
@@ -170,6 +171,7 @@ def _install_packages(plan: Plan, again: tuple[str, ...] = ()) -> None:
     if done.returncode != 0:
         raise _install_error(plan, done)
     install_checkout(plan.lock, plan.folder / "bin" / "python", plan.index_options)
+    apply_captured(plan.lock, plan.folder, plan.index_options)
 
 
 def _install_error(plan: Plan, done: Completed) -> InstallError:

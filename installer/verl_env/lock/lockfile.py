@@ -15,6 +15,7 @@ from typing import Any
 
 from verl_env import toml
 from verl_env.errors import LockError
+from verl_env.lock.captured import Captured
 from verl_env.lock.render import file_of, render_lock
 from verl_env.lock.table import SCHEMA, Asked, AskedFile, Editable, Table
 from verl_env.matrix.pins import Pin
@@ -146,7 +147,7 @@ def _table(plain: dict[str, Any], where: str) -> Table:
             hint="install the verl-env that wrote it, or write it again",
         )
     laid = _undashed(ours, Table)
-    for key, kind in (("asked", Asked), ("editable", Editable)):
+    for key, kind in (("asked", Asked), ("editable", Editable), ("captured", Captured)):
         if isinstance(laid.get(key), dict):
             laid[key] = _undashed(laid[key], kind)
     try:
@@ -156,7 +157,7 @@ def _table(plain: dict[str, Any], where: str) -> Table:
         raise LockError(f"`{where}` has a damaged [tool.verl-env] table", details=faults, hint=_AGAIN) from err
 
 
-def _undashed(plain: dict[str, Any], kind: type[Table | Asked | Editable | AskedFile]) -> dict[str, Any]:
+def _undashed(plain: dict[str, Any], kind: type[Table | Asked | Editable | AskedFile | Captured]) -> dict[str, Any]:
     """Name keys as the record does; one that is written with an underscore stays unknown."""
     known = {item.name.replace("_", "-"): item.name for item in fields(kind)}
     return {known.get(key, f"[{key}]" if "_" in key else key): value for key, value in plain.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass, field
 
+from verl_env.lock.captured import Captured
 from verl_env.matrix.pins import Pin
 
 SCHEMA = 1
@@ -88,3 +89,4 @@ class Table:
     allow: tuple[str, ...] = ()
     asked: Asked | None = None
     editable: Editable | None = None
+    captured: Captured | None = None
