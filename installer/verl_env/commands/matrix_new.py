@@ -18,7 +18,6 @@ from verl_env.matrix.load import load_matrix, shipped
 from verl_env.matrix.new import Draft, exact_pin, fill_row
 from verl_env.matrix.new_text import render_row
 from verl_env.matrix.rows import ENGINES
-from verl_env.matrix.upstream import open_upstream
 from verl_env.output import Result
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """Ask the index, fill the row, write it; a row that is there is left alone."""
+    from verl_env.matrix.upstream import open_upstream  # HTTP and its parsers: of this action alone
+
     matrix = load_matrix(args.matrix)
     upstream = open_upstream(read_indexes(args.index), matrix.facts)
     verl = _metadata(upstream, "verl", _checked(args.verl) if args.verl else _newest(upstream))

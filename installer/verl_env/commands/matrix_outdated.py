@@ -9,7 +9,6 @@ from verl_env.fetch import FetchError
 from verl_env.indexes import read_indexes
 from verl_env.matrix.load import load_matrix
 from verl_env.matrix.outdated import Standing, stand
-from verl_env.matrix.upstream import open_upstream
 from verl_env.output import Result
 from verl_env.progress import steps
 from verl_env.records import to_plain
@@ -30,6 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Result:
     """Ask the index of each package of each row's set, once; what is out of reach is said, package by package."""
+    from verl_env.matrix.upstream import open_upstream  # HTTP and its parsers: of this action alone
+
     matrix = load_matrix(args.matrix)
     entries = [find_entry(matrix, args.row)] if args.row else sorted(matrix.entries.values(), key=lambda it: it.id)
     upstream = open_upstream(read_indexes(args.index), matrix.facts)

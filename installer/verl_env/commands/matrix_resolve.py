@@ -15,7 +15,6 @@ from verl_env.matrix.clashes import clash_line, find_clashes
 from verl_env.matrix.load import load_matrix, load_pins
 from verl_env.matrix.pins import render_pins
 from verl_env.matrix.resolve import resolve_row
-from verl_env.matrix.wheel_records import read_records
 from verl_env.output import Result, human_bytes
 from verl_env.records import to_plain
 
@@ -94,6 +93,8 @@ def _variant(new: Pins, changes: list[str], clashes: tuple[Clash, ...]) -> dict[
 
 def _clashes(entry: Entry, new: Pins, indexes: Indexes, matrix: Matrix) -> tuple[Clash, ...]:
     """Read what each wheel would put where, from its RECORD alone, and compare; says what could not be read."""
+    from verl_env.matrix.wheel_records import read_records  # HTTP and zip files: of this action alone
+
     urls = locate(new.pins, new.header.python, indexes, matrix.facts).urls
     read = read_records(new.pins, urls, indexes)
     for name, why in sorted(read.unread.items()):
