@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the row is about."""
     parser.add_argument("--engine", metavar="NAME[==VERSION]", help="vllm or sglang (version: what verl pins)")
     parser.add_argument("--verl", metavar="VERSION", help="verl (default: the newest release)")
+    parser.add_argument("--torch", metavar="VERSION", help="torch, where neither verl nor an engine pins it")
     parser.add_argument("--python", metavar="X.Y", action="append", help="this Python only; may be given again")
     parser.add_argument("--id", metavar="ID", help="the row's id (default: made of its versions)")
     parser.add_argument("--index", metavar="URL", help="package index in place of the one uv and pip are set up with")
@@ -51,7 +52,13 @@ def run(args: argparse.Namespace) -> Result:
     if engine:
         listed = upstream.releases(engine.name).get(Version(engine.version), ())
         files = tuple(it.name for it in listed if it.name.endswith(".whl"))
-    draft = Draft(verl=verl, engine=engine, engine_files=files, pythons=tuple(args.python or ()))
+    draft = Draft(
+        verl=verl,
+        engine=engine,
+        engine_files=files,
+        pythons=tuple(args.python or ()),
+        torch=_checked(args.torch) if args.torch else None,
+    )
     filled = fill_row(draft, matrix.facts)
     row_id = args.id or filled.id
     text = render_row(draft, replace(filled, id=row_id))

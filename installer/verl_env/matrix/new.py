@@ -32,6 +32,7 @@ class Draft:
     engine: Metadata | None = None
     engine_files: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
+    torch: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +106,14 @@ def exact_pin(metadata: Metadata, package: str, extra: str | None = None) -> str
 
 
 def torch_of(draft: Draft) -> str:
-    """Return the torch that the engine pins, or verl does."""
+    """Return the torch that is asked for, or that the engine pins, or verl does."""
+    if draft.torch:
+        return Version(draft.torch).public
     extra = draft.engine.name if draft.engine else None
     pin = exact_pin(draft.engine, "torch") if draft.engine else None
     pin = pin or exact_pin(draft.verl, "torch", extra)
     if pin is None:
-        raise UsageError("neither the engine nor verl pins torch", hint="start from a row that is like it")
+        raise UsageError("neither the engine nor verl pins torch", hint="say which: --torch VERSION")
     return Version(pin).public
 
 
