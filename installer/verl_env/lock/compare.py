@@ -25,12 +25,17 @@ _OURS = ("asked", "editable")  # tables whose keys are ours, written with dashes
 _ARTIFACT = re.compile(r"\.(whl|tar\.gz|zip)$")
 
 
+KINDS = (
+    "row", "python", "table", "added", "removed", "version", "file", "hash", "url", "wish", "rule", "checkout", "digest",
+    "text",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     """One way in which a lockfile is not what would be written.
 
-    `kind` is one of row, python, table, added, removed, version, file, hash, url, wish, rule, checkout, digest, text.
-    `what` names the package or key, `text` says it for people, and `line` is where in the file (from 1), if anywhere.
+    `kind` is one of KINDS, `what` names the package or key, `text` says it for people, and `line` is where in the file (from 1), if anywhere.
     """
 
     kind: str
