@@ -26,8 +26,8 @@ _ARTIFACT = re.compile(r"\.(whl|tar\.gz|zip)$")
 
 
 KINDS = (
-    "row", "python", "table", "added", "removed", "version", "file", "hash", "url", "wish", "rule", "checkout", "digest",
-    "text",
+    "row", "python", "table", "added", "removed", "version", "file", "hash", "url", "wish", "rule", "checkout",
+    "digest", "text",
 )  # fmt: skip
 
 
@@ -35,7 +35,8 @@ KINDS = (
 class Difference:
     """One way in which a lockfile is not what would be written.
 
-    `kind` is one of KINDS, `what` names the package or key, `text` says it for people, and `line` is where in the file (from 1), if anywhere.
+    `kind` is one of KINDS, `what` names the package or key, `text` says it for people, and `line` is where in the
+    file (from 1), if anywhere.
     """
 
     kind: str
@@ -125,7 +126,9 @@ def _entries(name: str, has: Any, wants: Any) -> Iterator[tuple[str, Any, Any]]:
         return
     for key in sorted(has.keys() | wants.keys()):
         if has.get(key) != wants.get(key):
-            yield from _entries(f"{name}.{key.replace('_', '-') if name in _OURS else key}", has.get(key), wants.get(key))
+            yield from _entries(
+                f"{name}.{key.replace('_', '-') if name in _OURS else key}", has.get(key), wants.get(key)
+            )
 
 
 def _shown(value: Any) -> str:
