@@ -31,10 +31,15 @@ def _sh(export: Export) -> str:
     """POSIX sh; bash and zsh read it the same way."""
     if export.how == UNSET:
         return f"unset {export.name}\n"
-    value = shlex.quote(export.value)
+    value = _sh_quoted(export.value)
     if export.how == PREPEND:
         return f'export {export.name}={value}"${{{export.name}:+:${export.name}}}"\n'
     return f"export {export.name}={value}\n"
+
+
+def _sh_quoted(value: str) -> str:
+    """Quote for sh and its heirs; zsh takes an unquoted `=word` for the path of a command, and shlex leaves it so."""
+    return "'" + value.replace("'", "'\"'\"'") + "'" if "=" in value else shlex.quote(value)
 
 
 def _fish(export: Export) -> str:
