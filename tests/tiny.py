@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import http.server
 import json
@@ -213,44 +212,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return
 
 
-def _handler(index: Index) -> type[http.server.BaseHTTPRequestHandler]:
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            index.asked.append(self.path)
-            wanted = index.login and "Basic " + base64.b64encode(index.login.encode()).decode()
-            if wanted and self.headers.get("Authorization") != wanted:
-                self.answer(401, "text/plain", b"", {"WWW-Authenticate": "Basic"})
-            elif found := self.found():
-                self.answer(200, *found)
-            else:
-                self.answer(404, "text/plain", b"")
-
-        def found(self):
-            """Return the kind and content of what is asked for, waiting at the gate when it is held back."""
-            room, _, rest = self.path.lstrip("/").partition("/")
-            if room == "simple":
-                return index.page(rest.strip("/"), self.headers.get("Accept", ""))
-            file = index.folder / rest
-            if room != "files" or not file.is_file():
-                return None
-            if index.gated and rest.startswith(index.gated):
-                index.waiting.set()
-                index.gate.wait()
-            return "application/octet-stream", file.read_bytes()
-
-        def answer(self, status, kind, content, headers=None):
-            """Send an answer; a client that was killed meanwhile is what some tests are about."""
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self.send_response(status)
-                for name, value in {"Content-Type": kind, "Content-Length": len(content), **(headers or {})}.items():
-                    self.send_header(name, str(value))
-                self.end_headers()
-                self.wfile.write(content)
-
-        def log_message(self, *_):
-            return
-
-    return Handler
+def _handler(index: Index) -> type[_Handler]:
+    return type("Handler", (_Handler,), {"index": index})
 
 
 @dataclass
