@@ -43,7 +43,7 @@ def _sh_quoted(value: str) -> str:
 
 
 def _fish(export: Export) -> str:
-    """Write for fish: inside single quotes only `\\` and `'` are special."""
+    r"""Write for fish: inside single quotes only `\` and `'` are special."""
     if export.how == UNSET:
         return f"set -e {export.name}\n"
     value = "'" + export.value.replace("\\", "\\\\").replace("'", "\\'") + "'"
