@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from verl_env.capture.condition import Condition, check_condition
+from verl_env.capture.condition import Condition, FileState, check_condition
 from verl_env.capture.distributions import Installed, read_distributions
 from verl_env.capture.layout import Layout, find_layout
 from verl_env.capture.listing import Listed, Listing
@@ -15,6 +15,7 @@ from verl_env.lock.read import read_lock
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from verl_env.lock.captured import PatchedFile
     from verl_env.lock.lockfile import Lock  # noqa: TC004 - a type of a field is not evaluated
 
 # What a venv or an interpreter brings by itself; in a lock only when something asks for it.
@@ -30,6 +31,12 @@ class Environment:
     faults: tuple[str, ...]
     condition: Condition | None
     lock: Lock | None = None
+
+    @property
+    def patched(self) -> tuple[PatchedFile, ...]:
+        """The files that the patch of its own lock changed: their RECORD lines were corrected for it."""
+        captured = self.lock.table.captured if self.lock else None
+        return captured.patched if captured else ()
 
     def listing(self) -> Listing:
         """Return it as a list of packages, to be compared with others."""
@@ -60,13 +67,28 @@ def read_environment(given: str | None, *, verify: bool) -> Environment:
     """Read an environment by its folder or its Python; `verify` hashes every file of it."""
     layout = find_layout(given)
     installed, faults = read_distributions(layout)
-    return Environment(
+    found = Environment(
         layout=layout,
         installed=installed,
         faults=faults,
         condition=check_condition(layout, installed) if verify else None,
         lock=_lock_in(layout),
     )
+    return replace(found, condition=_with_patched(found)) if found.condition and found.patched else found
+
+
+def _with_patched(environment: Environment) -> Condition | None:
+    """Count what the environment's own patch changed among its edits: a lock without the patch has none of it."""
+    condition = environment.condition
+    if condition is None:
+        return None
+    known = {(it.package, it.path) for it in condition.files}
+    more = tuple(
+        FileState(package=it.package, path=it.path, state="edited", sha256=it.sha256)
+        for it in environment.patched
+        if (it.package, it.path) not in known
+    )
+    return replace(condition, files=tuple(sorted((*condition.files, *more), key=lambda it: (it.package, it.path))))
 
 
 def _lock_in(layout: Layout) -> Lock | None:

@@ -283,3 +283,8 @@ def _tags_of(file: str) -> frozenset[str]:
 def wanted_of(package: Listed, tags: tuple[str, ...] = ()) -> Wanted:
     """Return what to look for, for one line of a list that names a version."""
     return Wanted(name=package.name, version=package.version or "", tags=tags, hashes=package.hashes)
+
+
+def files_of(wanted: Wanted, package: dict[str, Any], source: str, python: str, arch: str) -> Held | Unavailable:
+    """Pick the file of one package that uv has listed already."""
+    return _choose(wanted, package, source, supported_tags(python, arch, _NEWEST_GLIBC))

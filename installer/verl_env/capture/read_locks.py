@@ -59,7 +59,7 @@ def read_pylock(text: str, where: str, *, machine: str = "x86_64") -> Listing:
         cuda=_text(ours.get("cuda")),
         machine=_text(ours.get("arch")),
         row=None if captured else _text(ours.get("row")),
-        patched=tuple(str(it) for it in _list(_table(captured).get("patched"))),
+        patched=tuple(str(_table(it).get("path")) for it in _list(_table(captured).get("patched"))),
         allow=tuple(it for it in ours.get("allow", ()) if isinstance(it, str)),
     )
 

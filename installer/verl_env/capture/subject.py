@@ -30,7 +30,7 @@ def read_subject(
     path = Path(given).expanduser()
     if given == "-" or (path.is_file() and not _is_python(path)):
         return read_file(path), None
-    found = read_environment(_environment_path(given), verify=verify)
+    found = read_environment(environment_path(given), verify=verify)
     return found.listing(), found
 
 
@@ -38,7 +38,7 @@ def _is_python(path: Path) -> bool:
     return os.access(path, os.X_OK) and path.name.startswith(("python", "pypy")) and path.suffix != ".txt"
 
 
-def _environment_path(given: str) -> str:
+def environment_path(given: str) -> str:
     """Return the folder of an environment: a path, or the name of one of verl-env's."""
     if os.path.lexists(Path(given).expanduser()):
         return given
