@@ -48,6 +48,7 @@ def _head(lock: Lock) -> Iterator[str]:
     yield f"# {table.title} (row {table.row}); written by verl-env from the lock {table.digest}"
     if table.driver:
         yield f"# Needs NVIDIA driver >= {table.driver} on the host, and the NVIDIA container toolkit (--gpus all)."
+    yield "# hadolint ignore=DL3029"
     yield f"FROM --platform={PLATFORMS.get(table.arch, f'linux/{table.arch}')} python:{table.python}-slim"
     yield f'LABEL verl-env.row="{table.row}" verl-env.digest="{table.digest}"'
     yield 'SHELL ["/bin/sh", "-eu", "-c"]'
@@ -70,6 +71,7 @@ def _tools(lock: Lock) -> Iterator[str]:
     yield f"COPY <<'EOF' {_LISTS}/uv.txt"
     yield f"uv=={UV_VERSION} --hash=sha256:{digest}" if digest else f"uv=={UV_VERSION}"
     yield "EOF"
+    yield ""
     hashes = "--require-hashes " if digest else ""
     yield f"RUN pip install --no-cache-dir --no-deps {hashes}--requirement {_LISTS}/uv.txt \\"
     yield f"    && UV_PYTHON_DOWNLOADS=never uv venv --python python{lock.table.python} {_ENVIRONMENT}"
@@ -104,12 +106,13 @@ def _layers(lock: Lock) -> Iterator[str]:
         yield hashed_requirements(lock.table.build).rstrip()
         yield "EOF"
         build = f" --build-constraints {_LISTS}/build.txt --require-build-hashes"
-        build += " --preview-features build-dependency-hashes"
+        build += " \\\n    --preview-features build-dependency-hashes"
     for number, (name, pins) in enumerate(_grouped(lock), 1):
         yield ""
         yield f"COPY <<'EOF' {_LISTS}/{number}-{name}.txt"
         yield hashed_requirements(pins).rstrip()
         yield "EOF"
+        yield ""  # linters take an instruction right after a here-document for its text
         yield f"RUN --mount=type=cache,target={_CACHE} uv pip install --no-deps --require-hashes --compile-bytecode \\"
         options = build if any(pin.is_sdist for pin in pins) else ""
         yield f"    --requirement {_LISTS}/{number}-{name}.txt{_index_options(pins)}{options}"
