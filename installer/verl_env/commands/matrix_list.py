@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from verl_env.matrix.facts import Facts
     from verl_env.matrix.matrix import Entry
 
-_COLUMNS = ("id", "status", "verl", "engine", "cuda", "driver", "python", "shown")
+_COLUMNS = ("id", "status", "verl", "engine", "cuda", "driver >=", "python", "shown")
+_SPARED = "verl"  # where the table would be wider than this many characters: ids begin with it
+_WIDTH = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,16 +77,25 @@ def _line(row: dict[str, Any]) -> dict[str, str]:
         "verl": row["verl"],
         "engine": f"{row['engine']} {row['engine_version']}" if row["engine"] else "-",
         "cuda": row["cuda"] or "cpu",
-        "driver": f">={row['driver_min']}" if row["driver_min"] else "-",
-        "python": " ".join(row["python"]),
+        "driver >=": row["driver_min"] or "-",
+        "python": _range(row["python"]),
         "shown": row["evidence_date"] or "-",
     }
 
 
+def _range(pythons: list[str]) -> str:
+    """Write Pythons that follow each other as `3.10-3.12`."""
+    minors = sorted(int(it.split(".")[1]) for it in pythons)
+    unbroken = len(minors) > 1 and minors == list(range(minors[0], minors[-1] + 1))
+    return f"3.{minors[0]}-3.{minors[-1]}" if unbroken else " ".join(pythons)
+
+
 def _table(lines: list[dict[str, str]]) -> str:
-    """Align the cells in columns; plain text, so that it can be cut and grepped."""
+    """Align the cells in columns; plain text, so that it can be cut and grepped, and fits a terminal."""
     if not lines:
         return "no rows"
     head = {name: name for name in _COLUMNS}
     widths = {name: max(len(line[name]) for line in [head, *lines]) for name in _COLUMNS}
-    return "\n".join("  ".join(line[name].ljust(widths[name]) for name in _COLUMNS).rstrip() for line in [head, *lines])
+    wide = sum(widths.values()) + 2 * (len(_COLUMNS) - 1) > _WIDTH
+    columns = [name for name in _COLUMNS if not (wide and name == _SPARED)]
+    return "\n".join("  ".join(line[name].ljust(widths[name]) for name in columns).rstrip() for line in [head, *lines])
