@@ -47,7 +47,7 @@ class Environment:
             python=self.layout.python,
             cuda=table.cuda if table else None,
             machine=_machine(),
-            row=table.row if table else None,
+            row=(table.captured.nearest or None if table.captured else table.row) if table else None,
             allow=table.allow if table else (),
         )
 
