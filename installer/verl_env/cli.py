@@ -27,6 +27,7 @@ COMMANDS = {
     "smoke": "run the smoke imports of an environment again",
     "env": "print the variables an environment needs",
     "run": "run a program inside an environment",
+    "doctor": "say what is wrong here or in a log, why, and the one thing to do",
     "list": "list the environments of this node",
     "rollback": "go back to the environment that was in use before",
     "verify": "hold an environment against the manifest of its files",

@@ -1,4 +1,4 @@
-"""From sightings to explanations: the first cause before its consequences, and `not known` rather than a guess. Pure."""
+"""From sightings to explanations: the first cause before its consequences, `not known` rather than a guess. Pure."""
 
 from __future__ import annotations
 

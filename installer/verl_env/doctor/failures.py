@@ -129,10 +129,14 @@ def faults_of(catalogue: Catalogue) -> list[str]:
 
 def _regex_faults(one: Signature) -> list[tuple[str, str]]:
     """Return which regular expressions do not compile."""
-    faults = []
-    for name in ("pattern", "unless", "near"):
-        try:
-            re.compile(getattr(one, name))
-        except re.error as err:
-            faults.append((name, str(err)))
-    return faults
+    named = {name: _regex_fault(getattr(one, name)) for name in ("pattern", "unless", "near")}
+    return [(name, fault) for name, fault in named.items() if fault]
+
+
+def _regex_fault(expression: str) -> str:
+    """Return why an expression does not compile; nothing when it does."""
+    try:
+        re.compile(expression)
+    except re.error as err:
+        return str(err)
+    return ""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
+from verl_env.doctor.failures import Signature  # noqa: TC001 - NamedTuple reads its annotations
 from verl_env.doctor.log_text import Line, plain_bytes, read_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from verl_env.doctor.failures import Signature
 
 _BLOCK = 1 << 20  # bytes read at a time
 _AROUND = 1 << 13  # bytes before and after a line that `near` may look at: some dozens of lines
@@ -19,13 +18,20 @@ _WINDOW = 1500  # bytes of a line looked at on each side of a word: minified JSO
 _ENOUGH = 100  # sightings kept of one signature
 # A program that ends badly says one of these; a log without any is most likely of a run that went well.
 _BAD_ENDS = (
-    b"traceback (most recent call last)",
-    b"core dumped",
-    b"fatal error",
-    b"error:",
-    b" error ",
-    b"exit code 1",
-    b"exception:",
+    *(b"Traceback (most recent call last)", b"core dumped", b"fatal error", b"Fatal error", b"ERROR"),
+    *(b"\nerror:", b"\nError"),
+)
+_AT_START = (b"error:", b"Error")
+# Pieces that many words share. A block is searched for these and for words without any of them, and only lines with a
+# hit are searched for the words themselves: a fifth of the time of searching for each word.
+_ANCHORS = (
+    *("cannot", "version", "undefined symbol", "not found", "unsupported", "no such", "nvcc", "nccl", "cuda", "fail"),
+    *("error", "flash", "nvml", "mismatch", "incompatib", "denied", "module", "device", "gnu", "compil", "process"),
+    *("required", "connect", "memory", "cache", "not supported", "compute capability", "gcc", "impossible"),
+    *("expandable", "has no attribute", "shared", "sm_", "sm1", "lib", "space left", "fatal", "ninja", "is too old"),
+    *("raylet", "depends on", "matching", "errno", "kernel", "numpy", "driver", "gcs", "dead", "invalid", "killed"),
+    *("unable", "oom", "custom", "net/", "you have", "dev/shm", "marked", "supported", "supports", "conclude"),
+    *("running", "installed", "disk", "only ", "crt", "cub", "cud", "unsatisf", "not ", "argument", "-m", "gated"),
 )
 
 
@@ -49,8 +55,7 @@ class Scan:
     failed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Compiled:
+class _Compiled(NamedTuple):
     """A signature with its expressions compiled."""
 
     signature: Signature
@@ -93,15 +98,16 @@ class _Scanner:
         self.scan = Scan()
         self._known = [_compile(one) for one in signatures]
         self._left = [_ENOUGH] * len(self._known)
-        self._by_word: dict[bytes, list[int]] = {}
+        self._by_anchor: dict[bytes, list[tuple[bytes, int]]] = {}
         for number, one in enumerate(self._known):
             for word in one.signature.words:
-                self._by_word.setdefault(word.encode(), []).append(number)
+                anchor = next((piece for piece in _ANCHORS if piece in word), word)
+                self._by_anchor.setdefault(anchor.encode(), []).append((word.encode(), number))
 
     def look(self, before: bytes, block: bytes, after: bytes) -> None:
         """Look at one block of whole lines, between what came before and what comes after."""
         low = block.lower()  # bytes: only ASCII changes, so that places stay the same
-        self.scan.failed = self.scan.failed or any(word in low for word in _BAD_ENDS)
+        self.scan.failed = self.scan.failed or any(word in block for word in _BAD_ENDS) or block.startswith(_AT_START)
         counted, number = 0, self.scan.lines
         for (start, end), (at, wanted) in sorted(self._candidates(low).items()):
             number += low.count(b"\n", counted, start)
@@ -113,19 +119,21 @@ class _Scanner:
     def _candidates(self, low: bytes) -> dict[tuple[int, int], tuple[int, set[int]]]:
         """Return the lines that hold a word, with the place of the first one and the signatures to try."""
         found: dict[tuple[int, int], tuple[int, set[int]]] = {}
-        for word, numbers in self._by_word.items():
-            wanted = [number for number in numbers if self._left[number]]
-            at = low.find(word) if wanted else -1
+        for anchor, words in self._by_anchor.items():
+            at = low.find(anchor)
             while at >= 0:
                 start = low.rfind(b"\n", 0, at) + 1
                 end = low.find(b"\n", at)
                 end = len(low) if end < 0 else end
-                first, others = found.get((start, end), (at, set()))
-                found[start, end] = (min(first, at), others | set(wanted))
-                at = low.find(word, end)
+                for word, number in words:
+                    if self._left[number] and (place := low.find(word, start, end)) >= 0:
+                        first, others = found.setdefault((start, end), (place, set()))
+                        others.add(number)
+                        found[start, end] = (min(first, place), others)
+                at = low.find(anchor, end)
         return found
 
-    def _try(  # noqa: PLR0913 - the places of one line
+    def _try(
         self, before: bytes, block: bytes, after: bytes, place: tuple[int, int], at: int, wanted: set[int], number: int
     ) -> None:
         """Hold one line against the signatures whose words it has."""

@@ -23,9 +23,9 @@ _PREFIX = re.compile(
 _REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
 _HEAD = 160
 _LEVELS = re.compile(
-    r"(?P<info>\b(?:DEBUG|INFO|NCCL INFO)\b|^\s*(?:info|debug|note)\s?:|^[ID]\d{4} |\[I )"
+    r"(?P<info>(?<![=\w])(?:DEBUG|INFO|NCCL INFO)\b|^\s*(?:info|debug|note)\s?:|^[ID]\d{4} |\[I )"
     r"|(?P<error>\b(?:ERROR|CRITICAL|FATAL|NCCL WARN)\b|^\s*(?:error|fatal)\b|^[EF]\d{4} |\[E )"
-    r"|(?P<warning>\bWARN(?:ING)?\b|\b\w*Warning: |^\s*warning\b|^W\d{4} |\[W )"
+    r"|(?P<warning>\bWARN(?:ING)?\b|\b\w*Warning: |^\s*warning\b|^W\d{4} |\[W |^[\d-]+ [\d:.]+: W )"
 )
 
 
