@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tiny import Tool, build_wheel
 
+from tiny import Tool, build_wheel
 from verl_env.lock.read import read_lock
 
 

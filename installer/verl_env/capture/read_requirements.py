@@ -106,17 +106,25 @@ def _reference(text: str, unread: list[str], *, editable: bool, hashes: tuple[st
         if name := egg or guess:
             yield Listed(name=name, vcs=vcs, url=vcs.url, editable=editable)
             return
-    file = unquote(urlsplit(plain).path.rsplit("/", 1)[-1]) if plain else ""
+    place = bare_url(plain) if "://" in plain and not plain.startswith("file:") else None
+    file = _file_of(plain)
     if found := of_file(file):
-        place = bare_url(plain) if "://" in plain and not plain.startswith("file:") else None
         digest = (f"sha256:{said['sha256']}",) if "sha256" in said else ()
         yield Listed(
             name=found[0], version=found[1], files=(file,), hashes=hashes or digest, url=place, editable=editable
         )
     elif egg:
-        yield Listed(name=egg, url=bare_url(plain) if "://" in plain else None, editable=editable)
+        yield Listed(name=egg, url=place, editable=editable)
     else:
         unread.append(shown(text))
+
+
+def _file_of(place: str) -> str:
+    """Return the file name at the end of a URL or path; "" for what is none."""
+    try:
+        return unquote(urlsplit(place).path.rsplit("/", 1)[-1])
+    except ValueError:
+        return ""
 
 
 def of_file(file: str) -> tuple[str, str] | None:
@@ -160,10 +168,10 @@ def shown(text: str) -> str:
     return plain if len(plain) <= 120 else plain[:117] + "…"  # noqa: PLR2004 - one line of a terminal
 
 
-def read_pip_list(text: str) -> Listing:
+def read_pip_list(text: str, name: str) -> Listing:
     """Read `pip list`: columns, the older `name (version)`, or JSON; also `uv pip list`."""
     if text.lstrip().startswith("["):
-        return _pip_list_json(text)
+        return _pip_list_json(text, name)
     packages: list[Listed] = []
     unread: list[str] = []
     for raw in text.splitlines():
@@ -179,17 +187,17 @@ def read_pip_list(text: str) -> Listing:
     return Listing(kind="pip list", packages=tuple(merged(packages)), unread=tuple(unread))
 
 
-def _pip_list_json(text: str) -> Listing:
+def _pip_list_json(text: str, name: str) -> Listing:
     """Read `pip list --format json`."""
     try:
         items: Any = json.loads(text)
     except (ValueError, RecursionError) as err:
-        raise UsageError(f"the list is not whole JSON: {err}", hint="write it again: pip list --format json") from err
+        raise UsageError(f"`{name}` is not whole JSON: {err}", hint="write it again: pip list --format json") from err
     packages = []
     for item in items if isinstance(items, list) else ():
-        name = clean_name(str(item.get("name", ""))) if isinstance(item, dict) else None
-        if name:
+        package = clean_name(str(item.get("name", ""))) if isinstance(item, dict) else None
+        if package:
             version = clean_version(str(item.get("version", "")))
             editable = "editable_project_location" in item
-            packages.append(Listed(name=name, version=version, editable=editable))
+            packages.append(Listed(name=package, version=version, editable=editable))
     return Listing(kind="pip list", packages=tuple(merged(packages)))

@@ -59,15 +59,13 @@ def _read(text: str, name: str, beside: Callable[[str], str] | None) -> Listing:
     for tells, read in _TELLING:
         if tells(text):
             return read(text)
+    if _PIP_TABLE.search(text) or (_COLUMNS.search(text) and "==" not in text):
+        return read_pip_list(text, name)
     return read_requirements_text(text, name, beside)
 
 
 def _says(pattern: str, text: str) -> bool:
     return re.search(pattern, text, re.MULTILINE) is not None
-
-
-def _is_pip_list(text: str) -> bool:
-    return bool(_PIP_TABLE.search(text) or (_COLUMNS.search(text) and "==" not in text))
 
 
 _TELLING: tuple[tuple[Callable[[str], bool], Callable[[str], Listing]], ...] = (
@@ -77,7 +75,6 @@ _TELLING: tuple[tuple[Callable[[str], bool], Callable[[str], Listing]], ...] = (
     (lambda text: _says(r"^dependencies:", text), read_conda_export),
     (lambda text: _says(_CONDA_LIST, text), read_conda_list),
     (is_script, read_script),
-    (_is_pip_list, read_pip_list),
 )
 
 
