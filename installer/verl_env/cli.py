@@ -32,6 +32,7 @@ COMMANDS = {
     "rollback": "go back to the environment that was in use before",
     "verify": "hold an environment against the manifest of its files",
     "repair": "build a damaged environment again, and switch to it",
+    "bundle": "everything of an environment as one file, for a node with no network",
     "prune": "remove environments that are no longer needed",
 }
 
