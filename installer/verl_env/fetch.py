@@ -14,7 +14,7 @@ from verl_env.errors import ResolveError, VerlEnvError
 from verl_env.indexes import masked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from requests import Response, Session  # noqa: TC004 - a type of a field is not evaluated
 
@@ -81,6 +81,27 @@ class Door:
             if size > SMALL:
                 raise FetchError(f"`{_host(url)}` does not send parts of files, and this one has {size} bytes")
             return bytes(answer.content[start:end])
+
+    def stream(self, url: str, start: int = 0) -> Iterator[bytes]:
+        """Yield a file from byte `start` on, in blocks; raises FetchError, also in the middle of it."""
+        import requests
+
+        if url.startswith("file:"):
+            with _local(url).open("rb") as stream:
+                stream.seek(start)
+                while block := stream.read(BLOCK):
+                    yield block
+            return
+        wanted = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
+        with self._ask("GET", url, wanted, stream=True) as answer:
+            skip = start if answer.status_code != 206 else 0  # noqa: PLR2004 - Partial Content
+            try:
+                for block in answer.iter_content(BLOCK):
+                    if len(block) > skip:
+                        yield block[skip:]
+                    skip = max(0, skip - len(block))
+            except requests.RequestException as err:
+                raise FetchError(f"`{masked(url)}` broke off: {_cause(err)}", hint=_HINT) from None
 
     def length(self, url: str) -> int | None:
         """Return the size in bytes that a server states for a file, or None; no byte of it is fetched."""

@@ -1,0 +1,266 @@
+"""Writing a bundle, so that a killed writer goes on where it was: each file is fetched straight to its place in it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from verl_env import output
+from verl_env.bundle import frames
+from verl_env.bundle.layout import (
+    HEADER_BYTES,
+    BundleError,
+    Manifest,
+    Placed,
+    manifest_size,
+    padding,
+    parse_manifest,
+    placed,
+    render_manifest,
+    total_bytes,
+)
+from verl_env.bundle.pieces import PieceReader, PieceWriter
+from verl_env.errors import BusyError
+from verl_env.fetch import FetchError, NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from verl_env.fetch import Door
+
+_BLOCK = 1 << 20
+_TRIES = 5  # of one file without a byte of progress
+_PAUSE = 1.0  # seconds before the second try; doubled each time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """Where a member's bytes come from: memory, a file here, or a server."""
+
+    data: bytes | None = None
+    path: Path | None = None
+    url: str = ""
+
+    def blocks(self, door: Door, start: int) -> Iterator[bytes]:
+        """Yield the bytes from `start` on; raises FetchError or OSError."""
+        if self.data is not None:
+            yield self.data[start:]
+        elif self.path is not None:
+            with self.path.open("rb") as stream:
+                stream.seek(start)
+                while block := stream.read(_BLOCK):
+                    yield block
+        else:
+            yield from door.stream(self.url, start)
+
+
+class Unfinished:
+    """The bundle while it is written: bytes of the tar go in at the end, framed when the name asks for zstd."""
+
+    def __init__(self, target: Path, limit: int | None) -> None:
+        """Take up what an interrupted writer left, up to its last whole frame."""
+        self._pieces = PieceWriter(target, limit)
+        self._framed = target.name.endswith(".zst")
+        self._waiting = bytearray()
+        if self._framed:
+            self._pieces.cut(frames.framed_bytes(frames.plain_bytes(self._pieces.size)))
+        self.size = frames.plain_bytes(self._pieces.size) if self._framed else self._pieces.size
+
+    def append(self, data: bytes) -> None:
+        """Write at the end."""
+        self.size += len(data)
+        if not self._framed:
+            self._pieces.append(data)
+            return
+        self._waiting += data
+        while len(self._waiting) >= frames.CONTENT:
+            self._pieces.append(frames.frame_of(bytes(self._waiting[: frames.CONTENT])))
+            del self._waiting[: frames.CONTENT]
+
+    def cut(self, size: int) -> None:
+        """Forget everything after `size` bytes of the tar."""
+        if not self._framed:
+            self._pieces.cut(size)
+            self.size = size
+            return
+        whole = size // frames.CONTENT * frames.CONTENT
+        kept = self.read_at(whole, size - whole) if size > whole else b""
+        self._pieces.cut(frames.framed_bytes(whole))
+        self._waiting = bytearray(kept)
+        self.size = size
+
+    def read_at(self, offset: int, count: int) -> bytes:
+        """Read back bytes of the tar."""
+        reader = PieceReader(self._pieces.parts())
+        try:
+            if not self._framed:
+                return reader.read_at(offset, count)
+            found = bytearray()
+            written = self.size - len(self._waiting)
+            while count > 0 and offset < written:
+                number, at = divmod(offset, frames.CONTENT)
+                start = number * (frames.CONTENT + frames.OVERHEAD) + frames.OVERHEAD + at
+                data = reader.read_at(start, min(count, frames.CONTENT - at))
+                found += data
+                offset += len(data)
+                count -= len(data)
+            return bytes(found + self._waiting[offset - written : offset - written + count] if count > 0 else found)
+        finally:
+            reader.close()
+
+    def member(self, manifest: Manifest, path: str) -> bytes | None:
+        """Return one small member when all of it is there and right."""
+        for it in placed(render_manifest(manifest), manifest):
+            if it.member.path == path and self.size >= it.start + it.member.size:
+                data = self.read_at(it.start, it.member.size)
+                return data if hashlib.sha256(data).hexdigest() == it.member.sha256 else None
+        return None
+
+    def finish(self) -> tuple[Path, ...]:
+        """Write what waits, and give the files their names."""
+        if self._waiting:
+            self._pieces.append(frames.frame_of(bytes(self._waiting)))
+            self._waiting.clear()
+        return self._pieces.finish()
+
+
+def unfinished_manifest(target: Path, limit: int | None) -> Manifest | None:
+    """Return the list of contents of what an interrupted writer left, when that much of it is there."""
+    there = Unfinished(target, limit)
+    if there.size < HEADER_BYTES:
+        return None
+    size = manifest_size(there.read_at(0, HEADER_BYTES))
+    if size is None or there.size < HEADER_BYTES + size:
+        return None
+    try:
+        return parse_manifest(there.read_at(HEADER_BYTES, size), str(target))
+    except BundleError:
+        return None
+
+
+def write_bundle(
+    target: Path, manifest: Manifest, contents: Mapping[str, Content], door: Door, *, limit: int | None = None
+) -> tuple[Path, ...]:
+    """Write the bundle and return its files; raises FetchError or BundleError, and what was fetched stays."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(target):
+        there = Unfinished(target, limit)
+        listed = render_manifest(manifest)
+        members = tuple(placed(listed, manifest))
+        _keep_what_is_right(there, members, listed)
+        whole = total_bytes(listed, manifest)
+        tell = _teller(whole)
+        for it in members:
+            if it.end > there.size:
+                content = Content(data=listed) if it is members[0] else contents.get(it.member.path, Content(data=b""))
+                _write_member(there, it, content, door, tell)
+        there.append(bytes(max(0, whole - there.size)))
+        return there.finish()
+
+
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """Let one writer at a time work on a bundle; the kernel frees the lock of a dead one."""
+    path = target.with_name(f".{target.name}.lock")
+    with path.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as err:
+            raise BusyError(f"another verl-env is writing `{target}`", hint="wait for it, or name another file") from err
+        yield
+        path.unlink(missing_ok=True)
+
+
+def _keep_what_is_right(there: Unfinished, members: tuple[Placed, ...], listed: bytes) -> None:
+    """Cut what is there after the last byte that belongs to this bundle; say what is kept."""
+    head = members[0].header + listed
+    if there.size == 0:
+        return
+    if there.read_at(0, len(head)) != head:
+        output.note("what an earlier, unfinished bundle left is of other contents: starting anew")
+        there.cut(0)
+        return
+    kept = there.size
+    for it in members[1:]:
+        header = it.start - len(it.header)
+        if there.size <= header:
+            break
+        if there.read_at(header, min(len(it.header), there.size - header)) != it.header[: there.size - header]:
+            kept = header
+            break
+        if there.size >= it.start + it.member.size and _digest(there, it, it.member.size) != it.member.sha256:
+            kept = header
+            break
+    there.cut(min(kept, members[-1].end))
+    output.note(f"going on after {output.human_bytes(there.size)} that are there already")
+
+
+def _digest(there: Unfinished, it: Placed, count: int) -> str:
+    """Hash the first `count` bytes of a member that are there."""
+    return _hash_of(there, it, count).hexdigest()
+
+
+def _hash_of(there: Unfinished, it: Placed, count: int) -> hashlib._Hash:
+    digest = hashlib.sha256()
+    for at in range(0, count, _BLOCK):
+        digest.update(there.read_at(it.start + at, min(_BLOCK, count - at)))
+    return digest
+
+
+def _write_member(
+    there: Unfinished, it: Placed, content: Content, door: Door, tell: Callable[[int, str], None]
+) -> None:
+    """Bring one member to its end, from wherever it stands; a wrong file is taken out again and named."""
+    if there.size < it.start:
+        there.append(it.header[len(it.header) - (it.start - there.size) :])
+    end = it.start + it.member.size
+    digest = _hash_of(there, it, min(there.size, end) - it.start)
+    tries, pause = 0, _PAUSE
+    while there.size < end:
+        before = there.size
+        try:
+            for block in content.blocks(door, there.size - it.start):
+                fitting = block[: end - there.size]
+                there.append(fitting)
+                digest.update(fitting)
+                tell(there.size, it.member.path)
+                if there.size >= end:
+                    break
+            else:
+                if there.size < end:
+                    raise FetchError(f"`{it.member.path}` ended after {there.size - it.start} bytes")
+        except NotFoundError:
+            raise
+        except FetchError as err:
+            tries = tries + 1 if there.size == before else 1
+            if tries >= _TRIES:
+                raise
+            output.note(f"{err.message}; trying again")
+            time.sleep(pause)
+            pause = min(30.0, 2 * pause)
+    if it.member.sha256 not in ("", digest.hexdigest()):
+        there.cut(it.start - len(it.header))
+        raise BundleError(
+            f"`{it.member.path}` is another file than the lock names",
+            details=(f"pinned sha256 {it.member.sha256}", f"found  sha256 {digest.hexdigest()}"),
+            hint="do not use that index; name another: --index URL",
+        )
+    there.append(bytes(max(0, end + padding(it.member.size) - there.size)))
+
+
+def _teller(whole: int) -> Callable[[int, str], None]:
+    """Return what says, a twentieth at a time, how many bytes there are."""
+    said = [-1]
+
+    def tell(size: int, path: str) -> None:
+        step = size * 20 // whole
+        if step > said[0]:
+            said[0] = step
+            output.note(f"  {output.human_bytes(size)} of {output.human_bytes(whole)} ({path.rsplit('/', 1)[-1]})")
+
+    return tell
