@@ -56,6 +56,14 @@ def test_with(shop):
     assert sha256_of(path) in (shop.work / LOCK).read_text()
 
 
+def test_an_older_release_is_said(shop):
+    """A wish whose newest release does not go with the pins gets an older one, and that is said."""
+    build_wheel(shop.index.folder, "leaf", "2.0", requires=["torch<2"])
+    done = shop("lock", "--cpu", "--with", "leaf")
+    assert (0, "1.0") == (done.code, versions(shop)["leaf"]), done.err
+    assert "leaf 1.0 was taken, because 2.0 does not go with the pins" in done.err
+
+
 def test_check_needs_no_arguments(shop):
     """A lock with wishes is checked with what its table records: no argument, no index."""
     assert 0 == shop("lock", "--cpu", "--with", "peft>=0.13").code

@@ -93,9 +93,12 @@ def _check(path: Path, matrix: Matrix, args: argparse.Namespace) -> Checked:
     text = read_text(path)
     # What is rendered byte for byte needs no judge of PEP 751 (a third of the time); whatever else does.
     quick = parse_unjudged(text, str(path))
-    if quick and not (checked := _hold(quick, text, path, matrix, args)).differences:
-        return checked
-    return _hold(parse_lock(text, str(path), tampered=True), text, path, matrix, args)
+    if quick is None:
+        return _hold(parse_lock(text, str(path), tampered=True), text, path, matrix, args)
+    checked = _hold(quick, text, path, matrix, args)
+    if checked.differences:
+        parse_lock(text, str(path), tampered=True)
+    return checked
 
 
 def _hold(found: Lock, text: str, path: Path, matrix: Matrix, args: argparse.Namespace) -> Checked:

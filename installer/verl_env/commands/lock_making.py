@@ -58,7 +58,8 @@ def make_lock(args: argparse.Namespace, folder: Path) -> Made:
     if used and used != set(lock.table.allow):
         change = Change(base=base, asked=asked, editable=editable, allow=tuple(sorted(used)))
         lock = build_lock(entry, pins, situation.matrix.facts, change=change)
-    return Made(lock=lock, situation=situation, notes=(*fit.notes, *_notes(lock)))
+    behind = _behind(base, pins, asked, wanted, situation)
+    return Made(lock=lock, situation=situation, notes=(*fit.notes, *_notes(lock), *behind))
 
 
 def read_asked(args: argparse.Namespace, folder: Path) -> tuple[Asked, Wanted]:
@@ -108,6 +109,15 @@ def _resolved(entry: Entry, base: Pins, asked: Asked, wanted: Wanted, situation:
     if wanted.wishes or wanted.upgrade:
         return extend(entry, base, wanted, indexes, facts)
     return base
+
+
+def _behind(base: Pins, pins: Pins, asked: Asked, wanted: Wanted, situation: Situation) -> tuple[str, ...]:
+    """Say which wishes got an older release than there is."""
+    if asked.resolve or pins == base or not wanted.wishes:
+        return ()
+    from verl_env.lock.behind import held_back
+
+    return held_back(wanted.wishes, base, pins, situation.indexes, wanted.exclude_newer)
 
 
 def _checkout(given: str | None, folder: Path, entry: Entry, pins: Pins) -> Editable | None:
