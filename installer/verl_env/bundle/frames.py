@@ -1,4 +1,4 @@
-"""A tar inside valid zstd, uncompressed: `.tar.zst` for tools that want the name, with no library and every offset kept.
+"""A tar inside valid zstd, not compressed: for tools that want `.tar.zst`, with no library and every offset kept.
 
 Each frame holds one raw block of up to 128 KiB (RFC 8878, 3.1.1: single segment, content size in four bytes), so a
 byte of the tar is found by arithmetic, and a killed writer goes on after the last whole frame.
@@ -35,4 +35,4 @@ def is_ours(head: bytes) -> bool:
     if len(head) < OVERHEAD or not head.startswith(MAGIC):
         return False
     descriptor, size = struct.unpack("<BI", head[4:9])
-    return descriptor == _DESCRIPTOR and head[9:12] == (1 | size << 3).to_bytes(3, "little")
+    return bool(descriptor == _DESCRIPTOR) and head[9:12] == (1 | size << 3).to_bytes(3, "little")

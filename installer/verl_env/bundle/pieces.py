@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_env.bundle.layout import BundleError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 _NUMBERED = re.compile(r"(?P<base>.+)\.(?P<number>\d{3,})")
 PART = ".part"

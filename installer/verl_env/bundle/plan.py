@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,16 +11,14 @@ from typing import TYPE_CHECKING
 from verl_env import __version__
 from verl_env.bundle import layout
 from verl_env.bundle.layout import MATRIX, PYTHON, START, TOOL, WHEELS, Manifest, Member
+from verl_env.bundle.python import CarriedPython
 from verl_env.bundle.tool import Needed, own_wheel, render_requirements
 from verl_env.bundle.write import Content
-from verl_env.lock.lockfile import render_lock
+from verl_env.lock.lockfile import Lock, render_lock
+from verl_env.matrix.pins import Pin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from verl_env.bundle.python import CarriedPython
-    from verl_env.lock.lockfile import Lock
-    from verl_env.matrix.pins import Pin
+    from collections.abc import Iterable
 
 _HEAD_WIDTH = 15  # digits that start.sh leaves for a size, so that the script's own size is known beforehand
 

@@ -54,10 +54,8 @@ class Bundle:
         self.manifest: Manifest = parse_manifest(self._manifest_bytes, str(given))
         self._check_size(paths)
 
-    def __enter__(self) -> Bundle:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close its files."""
         self._reader.close()
 
     @property
@@ -97,6 +95,13 @@ class Bundle:
             if it.member.path == path:
                 return b"".join(self._checked(it))
         raise BundleError(f"`{self.given}` has no `{path}`", hint=_AGAIN)
+
+    def stream(self, path: str, start: int) -> Iterator[bytes]:
+        """Yield a member's bytes from `start` on, as they are: the caller compares them."""
+        for it in self._placed():
+            if it.member.path == path:
+                for at in range(it.start + start, it.start + it.member.size, _CHUNK):
+                    yield self._plain(at, min(_CHUNK, it.start + it.member.size - at))
 
     def extract(self, folder: Path, wanted: Callable[[str], bool]) -> None:
         """Write the wanted members below `folder`; raises BundleError on the first that is another file."""

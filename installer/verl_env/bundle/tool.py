@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -102,7 +103,8 @@ def resolve_needed(indexes: Indexes, arch: str) -> tuple[Needed, ...]:
     here = "".join(
         f"{name}=={it.version}\n" for it in metadata.distributions() if (name := it.metadata["Name"]) and name != _NAME
     )
-    words = ["--universal", "--python-version", OLDEST_PYTHON, "--no-build", *base_options(indexes)]
+    words = ["--universal", "--python-version", OLDEST_PYTHON, "--no-build", "--no-python-downloads"]
+    words += base_options(indexes)
     document = uv.compile_pylock(
         "".join(f"{it}\n" for it in own_requirements()), [*words, "--constraints", "here.txt"], {"here.txt": here}
     )
@@ -112,23 +114,28 @@ def resolve_needed(indexes: Indexes, arch: str) -> tuple[Needed, ...]:
 def _needed(package: dict[str, Any], arch: str) -> Needed:
     """Choose the one wheel of a package that every Python takes: pure, or for this architecture (uv)."""
     name = package["name"]
+    wheels = [(it, it.get("name") or file_of(it.get("url") or it.get("path", ""))) for it in package.get("wheels", ())]
     for ending in ("-none-any.whl", f"manylinux2014_{arch}.whl", f"_{arch}.whl"):
-        for wheel in package.get("wheels", ()):
-            file = wheel.get("name") or file_of(wheel.get("url") or wheel.get("path", ""))
-            abi = file.split("-")[-2]
-            if ending in file and abi == "none" and "musllinux" not in file.split(".")[0] and "size" in wheel:
-                pin = Pin(
-                    name=name,
-                    version=package["version"],
-                    file=file,
-                    size=wheel["size"],
-                    sha256=wheel["hashes"]["sha256"],
-                )
+        for wheel, file in wheels:
+            size = _size(wheel)
+            suits = ending in file and file.split("-")[-2] == "none" and "musllinux" not in file.split(".")[0]
+            if suits and size is not None and "sha256" in wheel.get("hashes", {}):
+                sha256 = wheel["hashes"]["sha256"]
+                pin = Pin(name=name, version=package["version"], file=file, size=size, sha256=sha256)
                 return Needed(pin=pin, marker=package.get("marker", ""))
     raise ResolveError(
         f"no wheel of {name} {package['version']} runs on every Python with {arch}",
         hint="use an index that has its `none-any` wheel and states sizes",
     )
+
+
+def _size(wheel: dict[str, Any]) -> int | None:
+    """Return a wheel's size in bytes: what the index says, or what lies on this disk."""
+    place = urlsplit(wheel.get("url") or wheel.get("path", ""))
+    if "size" in wheel or place.scheme not in ("", "file"):
+        return wheel.get("size")
+    path = Path(unquote(place.path))
+    return path.stat().st_size if path.is_file() else None
 
 
 def render_requirements(needed: tuple[Needed, ...], own: tuple[str, bytes]) -> str:

@@ -7,6 +7,7 @@ import hashlib
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_env import output
@@ -24,12 +25,12 @@ from verl_env.bundle.layout import (
     total_bytes,
 )
 from verl_env.bundle.pieces import PieceReader, PieceWriter
+from verl_env.bundle.read import Bundle
 from verl_env.errors import BusyError
 from verl_env.fetch import FetchError, NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
     from verl_env.fetch import Door
 
@@ -40,16 +41,19 @@ _PAUSE = 1.0  # seconds before the second try; doubled each time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """Where a member's bytes come from: memory, a file here, or a server."""
+    """Where a member's bytes come from: memory, a file here, an older bundle's member, or a server."""
 
     data: bytes | None = None
     path: Path | None = None
     url: str = ""
+    older: tuple[Bundle, str] | None = None
 
     def blocks(self, door: Door, start: int) -> Iterator[bytes]:
         """Yield the bytes from `start` on; raises FetchError or OSError."""
         if self.data is not None:
             yield self.data[start:]
+        elif self.older is not None:
+            yield from self.older[0].stream(self.older[1], start)
         elif self.path is not None:
             with self.path.open("rb") as stream:
                 stream.seek(start)
@@ -171,7 +175,9 @@ def _alone(target: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as err:
-            raise BusyError(f"another verl-env is writing `{target}`", hint="wait for it, or name another file") from err
+            raise BusyError(
+                f"another verl-env is writing `{target}`", hint="wait for it, or name another file"
+            ) from err
         yield
         path.unlink(missing_ok=True)
 
@@ -231,9 +237,7 @@ def _write_member(
                 tell(there.size, it.member.path)
                 if there.size >= end:
                     break
-            else:
-                if there.size < end:
-                    raise FetchError(f"`{it.member.path}` ended after {there.size - it.start} bytes")
+            _expect_whole(there, it)
         except NotFoundError:
             raise
         except FetchError as err:
@@ -251,6 +255,12 @@ def _write_member(
             hint="do not use that index; name another: --index URL",
         )
     there.append(bytes(max(0, end + padding(it.member.size) - there.size)))
+
+
+def _expect_whole(there: Unfinished, it: Placed) -> None:
+    """Raise FetchError when a file ended before its size."""
+    if there.size < it.start + it.member.size:
+        raise FetchError(f"`{it.member.path}` ended after {there.size - it.start} bytes")
 
 
 def _teller(whole: int) -> Callable[[int, str], None]:

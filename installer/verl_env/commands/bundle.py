@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from verl_env import fetch, output
 from verl_env.bundle import tool
-from verl_env.bundle.layout import TOOL, Manifest, total_bytes
+from verl_env.bundle.layout import TOOL, total_bytes
+from verl_env.bundle.pieces import piece_of
 from verl_env.bundle.plan import Cargo, Packed, pack
 from verl_env.bundle.read import Bundle
-from verl_env.bundle.write import unfinished_manifest, write_bundle
+from verl_env.bundle.write import Content, unfinished_manifest, write_bundle
 from verl_env.commands.choosing import Reach, choose_reachable, read_situation
 from verl_env.commands.choosing_arguments import add_choosing_arguments
 from verl_env.commands.there import versions_at
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from verl_env.bundle.tool import Needed
     from verl_env.commands.choosing import Situation
     from verl_env.lock.lockfile import Lock
+    from verl_env.matrix.pins import Pin
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _LEAST_PIECE = 100_000  # bytes: fewer make thousands of files
@@ -61,7 +63,7 @@ def run(args: argparse.Namespace) -> Result:
     target = _target(args.output)
     lock, situation, matrix = _lock(args)
     _refuse_what_cannot_be_carried(lock)
-    left_out = ()
+    left_out: tuple[Pin, ...] = ()
     if args.minus:
         left_out = already_there(lock.pins, versions_at(args.minus), lock.table.cuda)
     with tempfile.TemporaryDirectory(prefix="verl-env-") as name:
@@ -77,16 +79,16 @@ def run(args: argparse.Namespace) -> Result:
         others = tuple(dict.fromkeys((*(it.pin for it in needed), *lock.table.build)))
         urls = locate(others, tool.OLDEST_PYTHON, situation.indexes, situation.matrix.facts).urls
         lock = replace(lock, urls={**_places(lock), **located.urls})
-        packed = pack(
-            Cargo(lock=lock, needed=needed, urls=urls, left_out=left_out, matrix=matrix, python=python)
-        )
+        packed = pack(Cargo(lock=lock, needed=needed, urls=urls, left_out=left_out, matrix=matrix, python=python))
         if args.dry_run:
             return _result(packed, (), dry=True)
-        if _is_there(target, args.split, packed.manifest):
-            return _result(packed, tuple(Bundle(target).paths), dry=False)
+        older = _older(target, args.split)
+        if older and older.manifest == packed.manifest:
+            return _result(packed, older.paths, dry=False)
         door = fetch.open_door(situation.indexes)
         output.note(f"{lock.table.title}: {human_bytes(_total(packed))} into {target}")
-        files = write_bundle(target, packed.manifest, packed.contents, door, limit=args.split)
+        contents = packed.contents | _from_older(older, packed)
+        files = write_bundle(target, packed.manifest, contents, door, limit=args.split)
     return _result(packed, files, dry=False)
 
 
@@ -95,7 +97,8 @@ def _target(given: str) -> Path:
     path = Path(given).expanduser().absolute()
     if not path.name.endswith((".tar", ".tar.zst")) or path.is_dir():
         raise UsageError(
-            f"`{given}` does not say what the bundle is", hint="name it FILE.tar, or FILE.tar.zst for tools that ask for that"
+            f"`{given}` does not say what the bundle is",
+            hint="name it FILE.tar, or FILE.tar.zst for tools that ask for that",
         )
     return path
 
@@ -117,7 +120,9 @@ def _lock(args: argparse.Namespace) -> tuple[Lock, Situation, tuple[Path, ...]]:
         asked = situation.wishes.python
         header = next((it for it in entry.variants(machine) if asked in (None, it.python)), None)  # type: ignore[assignment]
         if header is None:
-            raise UsageError(f"row {entry.id} has no pins for Python {asked or 'any'} on {machine}", hint="see `matrix show`")
+            raise UsageError(
+                f"row {entry.id} has no pins for Python {asked or 'any'} on {machine}", hint="see `matrix show`"
+            )
     lock = build_lock(entry, load_pins(entry, header), situation.matrix.facts)
     return lock, situation, (entry.path, pins_path(entry, header))
 
@@ -151,16 +156,22 @@ def _needed(target: Path, limit: int | None, lock: Lock, situation: Situation) -
     return tool.resolve_needed(situation.indexes, lock.table.arch)
 
 
-def _is_there(target: Path, limit: int | None, manifest: Manifest) -> bool:
-    """Whether this very bundle is finished already."""
-    first = target if limit is None else target.with_name(f"{target.name}.001")
-    if not first.is_file():
-        return False
+def _older(target: Path, limit: int | None) -> Bundle | None:
+    """Open the finished bundle of this name, when there is one: what it holds is not fetched again."""
+    first = target if limit is None else piece_of(target, 1)
     try:
-        with Bundle(first) as there:
-            return there.manifest == manifest
+        return Bundle(first) if first.is_file() else None
     except LockError:
-        return False
+        return None
+
+
+def _from_older(older: Bundle | None, packed: Packed) -> dict[str, Content]:
+    """Take the files that an older bundle has, by their hashes."""
+    if older is None:
+        return {}
+    known = {it.sha256: it.path for it in older.manifest.members}
+    fetched = (it for it in packed.manifest.members if packed.contents[it.path].data is None)
+    return {it.path: Content(older=(older, known[it.sha256])) for it in fetched if it.sha256 in known}
 
 
 def _total(packed: Packed) -> int:

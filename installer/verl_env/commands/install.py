@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from verl_env import output, paths
 from verl_env.commands.building import add_wait_argument, cache_options, device_of, is_cached
+from verl_env.commands.carried import add_carried_arguments, base_obstacles, carried_by
 from verl_env.commands.choosing import (
     Reach,
     choose_reachable,
@@ -17,8 +18,9 @@ from verl_env.commands.choosing import (
 from verl_env.commands.choosing_arguments import add_choosing_arguments
 from verl_env.commands.proving import add_proof_arguments
 from verl_env.environment.build import Plan, build_environment
+from verl_env.environment.overlay import in_front
 from verl_env.environment.preflight import check_lock_fits, check_place, check_room, find_python
-from verl_env.environment.standing import installed, switch_to
+from verl_env.environment.standing import installed, settle, switch_to
 from verl_env.environment.surroundings import look_around
 from verl_env.lock.build import build_lock
 from verl_env.lock.locate import locate
@@ -31,7 +33,9 @@ from verl_env.output import Result, human_bytes
 if TYPE_CHECKING:
     import argparse
 
+    from verl_env.commands.carried import Carried
     from verl_env.commands.choosing import Situation
+    from verl_env.environment.overlay import Overlay
     from verl_env.environment.receipt import Receipt
 
 
@@ -45,31 +49,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--no-space-check", action="store_true", help="try even where space seems short")
     group.add_argument("--keep-failed", action="store_true", help="keep the folder of a failed build to look into")
     add_wait_argument(group)
+    add_carried_arguments(group)
 
 
 def run(args: argparse.Namespace) -> Result:
     """Install what was asked for; when it is there already, say so and stop."""
+    with carried_by(args) as carried:
+        return _install(args, carried)
+
+
+def _install(args: argparse.Namespace, carried: Carried) -> Result:
+    """Install from the indexes, or from what was carried here."""
     situation = _here(read_situation(args))
-    reach = Reach()
-    lock = read_lock(Path(args.lock)) if args.lock else _lock_if_installed(situation, reach)
+    reach = Reach(obstacles=base_obstacles(situation.matrix, carried.base))
+    lock = carried.lock or (read_lock(Path(args.lock)) if args.lock else None)
+    lock = lock or _lock_if_installed(situation, reach)
     if lock is None:
         fit, pins, _ = choose_reachable(situation, reach, for_install=not args.dry_run)
         for note in fit.notes:
             output.note(f"note: {note}")
         lock = build_lock(fit.entry, pins, situation.matrix.facts)
     check_lock_fits(lock.table, situation.node)
-    if there := installed(lock):
+    overlay = carried.overlay(lock)
+    suffix = overlay.suffix if overlay else ""
+    if there := installed(lock, suffix):
         return _there(*there, dry=args.dry_run)
-    folder = paths.environments() / lock.name
+    folder = paths.environments() / f"{lock.name}{suffix}"
+    wanted = in_front(lock, overlay)
     check_place(folder)
     if not args.no_space_check:
-        check_room(
-            lock.table, folder, lambda: is_cached(lock, cache_options(lock, situation.indexes, situation.matrix.facts))
-        )
+        options = cache_options(wanted, situation.indexes, situation.matrix.facts)
+        check_room(wanted.table, folder, lambda: is_cached(wanted, options))
     if args.dry_run:
         return Result(data=_planned(lock, folder), text=_plan_text(lock, folder))
-    output.note(f"{lock.table.title}: {len(lock.pins)} packages, {human_bytes(lock.table.download_bytes)}")
-    return _built(build_environment(_plan(lock, folder, situation, args)), folder)
+    output.note(f"{lock.table.title}: {len(wanted.pins)} packages, {human_bytes(wanted.table.download_bytes)}")
+    return _built(build_environment(_plan(lock, folder, situation, args, (carried, overlay))), folder)
 
 
 def _here(situation: Situation) -> Situation:
@@ -92,30 +106,39 @@ def _lock_if_installed(situation: Situation, reach: Reach) -> Lock | None:
     return lock if installed(lock) else None
 
 
-def _plan(lock: Lock, folder: Path, situation: Situation, args: argparse.Namespace) -> Plan:
-    """Find the Python and the files; nothing is written yet."""
-    interpreter = find_python(lock.table.python)
+def _plan(
+    lock: Lock, folder: Path, situation: Situation, args: argparse.Namespace, brought: tuple[Carried, Overlay | None]
+) -> Plan:
+    """Find the Python and the files; nothing is written yet but what a bundle holds, beside the environments."""
+    carried, overlay = brought
+    interpreter = carried.interpreter() or find_python(lock.table.python)
     output.note(f"Python {interpreter.version} at {interpreter.path} ({interpreter.kind})")
-    located = locate(lock.pins, lock.table.python, situation.indexes, situation.matrix.facts)
+    wanted = overlay.install if overlay else lock.pins
+    located = carried.located(lock) or locate(wanted, lock.table.python, situation.indexes, situation.matrix.facts)
+    places = {pin.file: lock.urls.get(pin.file) or pin.file for pin in lock.pins}
     node = situation.node
     return Plan(
         lock=lock,
-        lock_text=render_lock(replace(lock, urls=located.urls)),
+        lock_text=render_lock(replace(lock, urls={**places, **located.urls})),
         folder=folder,
         interpreter=interpreter,
         index_options=located.options,
+        parts=located.parts,
         around=look_around(node, measured=not node.described),
         device=device_of(node),
         level=args.level,
         job_seconds=args.time_limit,
         keep_failed=args.keep_failed,
         wait=args.wait,
+        overlay=overlay,
     )
 
 
 def _there(folder: Path, receipt: Receipt, *, dry: bool) -> Result:
     """Say what is there; make it current if it was not."""
     moved = False if dry else switch_to(folder)
+    if not dry:
+        settle(folder)
     data = _receipt_data(receipt, folder) | {"changed": moved}
     what = "is now current" if moved else "is already there, and current"
     return Result(data=data, text=f"{receipt.title} {what}: {folder}\n{_next_steps()}")

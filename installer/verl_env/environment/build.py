@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_env import __version__, output, paths, uv
+from verl_env.environment.by_place import install_by_place
 from verl_env.environment.editable import check_checkout, install_checkout
 from verl_env.environment.exports import Export, Surroundings, exports_of
 from verl_env.environment.holding import held
+from verl_env.environment.overlay import Overlay, lay_over
 from verl_env.environment.patches import apply_captured, check_patch
 from verl_env.environment.prove import prove
 from verl_env.environment.receipt import NAME, SCHEMA, Receipt, Shown, now, read_receipt, write_receipt
@@ -27,6 +29,7 @@ from verl_env.environment.survey import DamagedError, Survey, survey
 from verl_env.errors import InstallError, PreflightError
 from verl_env.files import write_atomically
 from verl_env.lock.build import hashed_requirements
+from verl_env.lock.locate import Part
 from verl_env.lock.lockfile import Lock
 from verl_env.node.facts import Interpreter
 from verl_env.proof.levels import jobs_of
@@ -57,6 +60,8 @@ class Plan:
     keep_failed: bool = False
     wait: float = WAIT_SECONDS
     switch: bool = True
+    overlay: Overlay | None = None
+    parts: tuple[Part, ...] = ()
 
 
 def build_environment(plan: Plan) -> Receipt:
@@ -128,11 +133,12 @@ def _build(plan: Plan) -> Receipt:
         shown=tuple(Shown(level=run.level, name=run.name, seconds=round(run.seconds, 2)) for run in runs),
         exports=exports,
         set=table.set,
-        notes=(*notes, *checkout),
+        notes=(*notes, *checkout, *(plan.overlay.notes if plan.overlay else ())),
         settings=table.settings,
         manifest=found.digest,
         files=found.files,
         bytes=found.bytes,
+        base=plan.overlay.base if plan.overlay else None,
     )
     write_receipt(folder, receipt)
     return receipt
@@ -159,17 +165,24 @@ def _clear(folder: Path) -> None:
 
 
 def _install_packages(plan: Plan, again: tuple[str, ...] = ()) -> None:
-    """Give every pin to uv, by hash; on failure the error has uv's words."""
+    """Give every pin to uv, by hash, but for what a base has; on failure the error has uv's words."""
+    pins = plan.overlay.install if plan.overlay else plan.lock.pins
     done = uv.sync(
         plan.folder / "bin" / "python",
-        hashed_requirements(plan.lock.pins),
+        hashed_requirements(pins),
         hashed_requirements(plan.lock.table.build),
         plan.index_options,
         show=not output.quiet and sys.stderr.isatty(),
         again=again,
     )
+    if done.returncode != 0 and len(plan.parts) > 1:  # one of them may have another file under a pinned name
+        show = not output.quiet and sys.stderr.isatty()
+        python = plan.folder / "bin" / "python"
+        done = install_by_place(python, pins, plan.lock.table.build, plan.parts, show=show)
     if done.returncode != 0:
         raise _install_error(plan, done)
+    if plan.overlay:
+        lay_over(plan.folder, plan.overlay)
     install_checkout(plan.lock, plan.folder / "bin" / "python", plan.index_options)
     apply_captured(plan.lock, plan.folder, plan.index_options)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,13 +20,13 @@ from verl_env.environment.base import Base, BaseRead
 from verl_env.errors import PreflightError
 from verl_env.files import write_atomically
 from verl_env.lock.already import already_there, same_release
+from verl_env.matrix.pins import Pin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from verl_env.lock.lockfile import Lock
     from verl_env.lock.table import Table
-    from verl_env.matrix.pins import Pin
 
 # Sorts after every other .pth of a folder of packages: what those add stands before the base too.
 LINK = "zzz_verl_env_base.pth"
@@ -87,6 +87,14 @@ def rest_on(lock: Lock, read: BaseRead) -> Overlay:
     return Overlay(read=read, install=install, used=used, differing=differing)
 
 
+def in_front(lock: Lock, overlay: Overlay | None) -> Lock:
+    """Return the lock less what its base has: what is fetched, with the room that it needs where that is known."""
+    if overlay is None:
+        return lock
+    table = replace(lock.table, download_bytes=sum(pin.size for pin in overlay.install), installed_bytes=0)
+    return replace(lock, table=table, pins=overlay.install)
+
+
 def why_not(table: Table, read: BaseRead, torch: str | None) -> str | None:
     """Return why a lock cannot rest on a base: another Python minor, or another torch."""
     return mismatch(read, python=table.python, torch=torch, cuda=table.cuda)
@@ -126,7 +134,7 @@ def lay_over(folder: Path, overlay: Overlay) -> None:
     names = {pin.name for pin in overlay.used}
     for path, text in _launchers(folder, overlay, names):
         write_atomically(path, text)
-        os.chmod(path, 0o755)
+        path.chmod(path.stat().st_mode | 0o111)
     for it in overlay.read.packages:
         for program in it.programs if it.name in names else ():
             source, path = Path(overlay.read.bin) / program, folder / "bin" / program

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from verl_env import paths
+from verl_env.environment.base import Base
 from verl_env.environment.exports import Export
 from verl_env.errors import NoEnvironmentError
 from verl_env.files import write_atomically
@@ -31,7 +32,8 @@ class Receipt:
     """What is installed in a folder, from which lock, with which Python, and what was proved of it.
 
     `python` is the exact version; `level` the highest proof level reached; `made` is in UTC, ISO 8601. `manifest`
-    is the digest of the manifest beside it, of `files` files with `bytes` bytes in all.
+    is the digest of the manifest beside it, of `files` files with `bytes` bytes in all. `base` is the Python that it
+    rests on, when it was laid over one.
     """
 
     schema: int
@@ -55,6 +57,12 @@ class Receipt:
     manifest: str = ""
     files: int = 0
     bytes: int = 0
+    base: Base | None = None
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What two environments of the same making share: the lock, and the base beneath it."""
+        return self.lock_digest, self.base.digest if self.base else ""
 
 
 def read_receipt(folder: Path) -> Receipt | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_env import paths
-from verl_env.environment.holding import held
+from verl_env.environment.holding import held, is_held
 from verl_env.environment.receipt import Receipt, read_receipt
 from verl_env.errors import InstallError
 from verl_env.files import link_atomically, write_atomically
@@ -41,13 +41,13 @@ def standing() -> tuple[Standing, ...]:
     there, now = paths.environments(), current_folder()
     found = sorted(it for it in there.glob("*") if it.is_dir() and not it.is_symlink()) if there.is_dir() else []
     receipts = {it: receipt for it in found if (receipt := read_receipt(it))}
-    best = {receipt.lock_digest: it for it, receipt in sorted(receipts.items(), key=lambda pair: generation(pair[0]))}
+    best = {receipt.identity: it for it, receipt in sorted(receipts.items(), key=lambda pair: generation(pair[0]))}
     complete = [
         Standing(
             folder=it,
             receipt=receipt,
             current=it == now,
-            replaced=None if best[receipt.lock_digest] == it else best[receipt.lock_digest].name,
+            replaced=None if best[receipt.identity] == it else best[receipt.identity].name,
         )
         for it, receipt in sorted(receipts.items(), key=lambda pair: (pair[1].made, pair[0].name))
     ]
@@ -73,10 +73,10 @@ def next_generation(folder: Path) -> Path:
     return folder.with_name(f"{base}.{number}")
 
 
-def installed(lock: Lock) -> tuple[Path, Receipt] | None:
-    """Return the newest complete environment of this very lock, when there is one."""
-    there = paths.environments()
-    for folder in sorted([there / lock.name, *there.glob(f"{lock.name}.*")], key=generation, reverse=True):
+def installed(lock: Lock, suffix: str = "") -> tuple[Path, Receipt] | None:
+    """Return the newest complete environment of this very lock, when there is one; `suffix` tells of its base."""
+    there, name = paths.environments(), f"{lock.name}{suffix}"
+    for folder in sorted([there / name, *there.glob(f"{name}.*")], key=generation, reverse=True):
         receipt = read_receipt(folder)
         if receipt and receipt.lock_digest == lock.table.digest:
             return folder, receipt
@@ -110,6 +110,12 @@ def switch_to(folder: Path) -> bool:
         _write_history((*_until_current(), folder.name))
         link_atomically(link, target)
     return True
+
+
+def settle(folder: Path) -> None:
+    """Remove the marker of a build that was killed after its receipt was written: it is complete."""
+    if marker_of(folder).exists() and not is_held(folder):
+        marker_of(folder).unlink(missing_ok=True)
 
 
 def step_back_to(folder: Path) -> None:

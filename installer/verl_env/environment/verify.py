@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import os
 import stat
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from verl_env import process
 from verl_env.environment import manifest, receipt
+from verl_env.environment.base import changes_of
 from verl_env.environment.manifest import NOBODY, Entry, ManifestError, file_sha256
 from verl_env.environment.tree import order_of, source_of, walk_tree
+from verl_env.environment.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from concurrent.futures import Future
     from pathlib import Path
 
 MISSING, CHANGED, EXTRA = "missing", "changed", "extra"
@@ -68,8 +67,16 @@ class _Doubt:
 def verify_receipt(folder: Path, made: receipt.Receipt, *, deep: bool) -> Verified:
     """Compare an environment with its receipt and manifest, and its Python with the one it was made with."""
     found = verify_folder(folder, digest=made.manifest, deep=deep)
-    fault = _python_fault(folder, made.python)
-    return replace(found, faults=(*found.faults, fault)) if fault else found
+    faults = [it for it in (_python_fault(folder, made.python), _base_fault(made)) if it]
+    return replace(found, faults=(*found.faults, *faults)) if faults else found
+
+
+def _base_fault(made: receipt.Receipt) -> Fault | None:
+    """Compare the base that an environment rests on with what it was."""
+    changes = changes_of(made.base) if made.base else ()
+    if made.base is None or not changes:
+        return None
+    return Fault(kind=CHANGED, path=made.base.python, package="", what=f"its base: {'; '.join(changes)}")
 
 
 def _python_fault(folder: Path, version: str) -> Fault | None:
@@ -113,19 +120,18 @@ class _Comparison:
         self.files = self.grown = self.hashed = self.hashed_bytes = 0
         self.doubts: list[_Doubt] = []
         self.doubted_bytes = 0
-        self.waiting: deque[Future[list[_Doubt]]] = deque()
 
     def run(self, path: Path) -> Verified:
         """Compare everything; hashing runs on all cores beside the walk."""
         self.packages = manifest.read_packages(path)
-        cores = len(os.sched_getaffinity(0))
-        with ThreadPoolExecutor(max_workers=cores) as pool:
+        with Workers(self._hash) as workers:
             for folder, wanted, there in self._folders(path):
                 self._compare(folder, wanted, there)
-                self._submit(pool, cores, least=_BATCH_BYTES)
-            self._submit(pool, cores, least=0)
-            while self.waiting:
-                self._judge(self.waiting.popleft().result())
+                if self.doubted_bytes > _BATCH_BYTES or len(self.doubts) > _BATCH_FILES:
+                    self._give(workers)
+            self._give(workers)
+            while workers.waiting:
+                self._judge(workers.take())
         self.faults.sort(key=lambda it: it.path)
         return Verified(
             files=self.files,
@@ -196,14 +202,21 @@ class _Comparison:
         else:
             self._fault(EXTRA, path, NOBODY, "not there when the environment was made")
 
-    def _submit(self, pool: ThreadPoolExecutor, cores: int, *, least: int) -> None:
-        """Give what is in doubt to the pool when it is enough for a job, and judge old jobs when many wait."""
-        if not self.doubts or (self.doubted_bytes < least and len(self.doubts) < _BATCH_FILES and least):
-            return
-        self.waiting.append(pool.submit(_hash, self.root, self.doubts))
+    def _give(self, workers: Workers[list[_Doubt]]) -> None:
+        """Have what is in doubt hashed, and judge what has been when much waits."""
+        if self.doubts:
+            workers.give(self.doubts)
         self.doubts, self.doubted_bytes = [], 0
-        while len(self.waiting) > 2 * cores:
-            self._judge(self.waiting.popleft().result())
+        while workers.waiting > 2 * workers.cores:
+            self._judge(workers.take())
+
+    def _hash(self, doubts: list[_Doubt]) -> None:
+        """Hash a batch of files, on another thread; one that cannot be read has the reason in place of its hash."""
+        for doubt in doubts:
+            try:
+                doubt.found = file_sha256(f"{self.root}/{doubt.path}")
+            except OSError as err:  # noqa: PERF203 - each file by itself
+                doubt.found = f"cannot be read ({err.strerror})"
 
     def _judge(self, doubts: list[_Doubt]) -> None:
         for doubt in doubts:
@@ -224,13 +237,3 @@ def _side(wanted: str | None, there: str | None) -> int:
         return 1 if wanted is None else -1
     left, right = order_of(wanted), order_of(there)
     return (left > right) - (left < right)
-
-
-def _hash(root: str, doubts: list[_Doubt]) -> list[_Doubt]:
-    """Hash a batch of files; one that vanished or cannot be read has the reason in place of its hash."""
-    for doubt in doubts:
-        try:
-            doubt.found = file_sha256(f"{root}/{doubt.path}")
-        except OSError as err:  # noqa: PERF203 - each file by itself
-            doubt.found = f"cannot be read ({err.strerror})"
-    return doubts
