@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from verl_env.commands.doctor import FINDINGS
 from verl_env.doctor.redact import without_secrets
 from verl_env.errors import UsageError
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from verl_env.doctor.log_scan import Scan
     from verl_env.output import Result
 
-FINDINGS = 8  # the exit code of `doctor` when it found something
+
 _WIDTH = 300
 _PATIENCE = 1.2  # seconds that one driver library may take to answer here
 

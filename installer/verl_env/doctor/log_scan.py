@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from verl_env.doctor.failures import Signature  # noqa: TC001 - NamedTuple reads its annotations
+from verl_env.doctor.failures import Signature
 from verl_env.doctor.log_text import Line, plain_bytes, read_line
 
 if TYPE_CHECKING:

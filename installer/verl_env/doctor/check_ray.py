@@ -1,0 +1,212 @@
+"""Ray: where a driver would go, whether somebody answers there, and what the cluster's nodes are."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from verl_env.doctor.known import found
+from verl_env.node.answers import merge_lines
+from verl_env.output import human_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from verl_env.doctor.situation import Situation
+    from verl_env.node.facts import Finding
+
+_GCS_PORT, _DASHBOARD_PORT = 6379, 8265
+_SOCKET_PATH_MOST = 107  # unix(7): sun_path
+_RAYS_OWN = len("/ray/session_2026-11-30_15-00-00_123456_1234567/sockets/plasma_store")
+_CONNECT_SECONDS = 0.7
+_JOIN_SECONDS = 40.0
+_LOCAL = ("127.0.0.1", "localhost", "::1", "0.0.0.0")  # noqa: S104 - named to be judged, nothing is bound
+
+
+def temp_folder(environ: Mapping[str, str]) -> Path:
+    """Return the folder that Ray puts its sessions under, as Ray works it out."""
+    return Path(environ.get("RAY_TMPDIR") or environ.get("TMPDIR") or "/tmp")  # noqa: S108 - Ray's own default
+
+
+def check_ray(situation: Situation) -> Iterator[Finding]:
+    """Yield what is wrong with Ray's address, temporary folder and remembered cluster; nothing is joined."""
+    environ = situation.environ
+    address = environ.get("RAY_ADDRESS")
+    if address:
+        yield from judge_address(address, "RAY_ADDRESS", in_container=situation.node.container is not None)
+    length = len(str(temp_folder(environ))) + _RAYS_OWN
+    if length > _SOCKET_PATH_MOST:
+        evidence = f"{temp_folder(environ)}: a socket's path would have {length} bytes, {_SOCKET_PATH_MOST} are allowed"
+        yield found(
+            "ray-temp-path", evidence, "set RAY_TMPDIR to a short path with room, such as /tmp/r", severity="error"
+        )
+    yield from _remembered(situation)
+    yield from _first_process(situation)
+
+
+def judge_address(address: str, source: str, *, in_container: bool = False) -> Iterator[Finding]:
+    """Judge one address, and see whether somebody answers there."""
+    place = place_of(address)
+    if place is None:
+        return
+    host, port = place
+    if port == _DASHBOARD_PORT or address.startswith(("http://", "https://")):
+        evidence = f"{source}=`{address}`"
+        yield found(
+            "ray-dashboard-port",
+            evidence,
+            f"set {source} to {host}:{_GCS_PORT} for drivers; http://{host}:{_DASHBOARD_PORT} is for `ray job submit`",
+        )
+        if port == _DASHBOARD_PORT:
+            return
+    if in_container and host in _LOCAL:
+        yield found(
+            "ray-address-loopback",
+            f"{source}=`{address}`, in a container",
+            "name the head by the address that other nodes reach",
+        )
+    fault = connect_fault(host, port)
+    if fault:
+        evidence = f"{source}=`{address}`: {fault}"
+        action = (
+            "start the head there (`ray start --head --port=6379`), open the port between nodes, or unset RAY_ADDRESS"
+        )
+        yield found("ray-unreachable", evidence, action, severity="error")
+
+
+def place_of(address: str) -> tuple[str, int] | None:
+    """Return host and port of an address; None for `auto` and `local`."""
+    if address in ("auto", "local", ""):
+        return None
+    try:
+        parts = urlsplit(address if "://" in address else f"//{address}")
+        default = 10001 if parts.scheme == "ray" else _GCS_PORT
+        return (parts.hostname or "", parts.port or default) if parts.hostname else None
+    except ValueError:
+        return None
+
+
+def connect_fault(host: str, port: int) -> str:
+    """Open a connection and close it; return why it did not work, or nothing."""
+    try:
+        socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
+    except TimeoutError:
+        return f"no answer within {_CONNECT_SECONDS:g} s"
+    except OSError as err:
+        return err.strerror or str(err)
+    else:
+        return ""
+
+
+def remembered(environ: Mapping[str, str]) -> tuple[Path, str] | None:
+    """Return the file in which Ray keeps the last cluster's address, and the address."""
+    path = temp_folder(environ) / "ray" / "ray_current_cluster"
+    try:
+        return path, path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _remembered(situation: Situation) -> Iterator[Finding]:
+    """Find a remembered cluster that does not answer."""
+    known = remembered(situation.environ)
+    place = place_of(known[1]) if known else None
+    if known and place and (fault := connect_fault(*place)):
+        action = "`ray stop` on this node (it ends Ray processes of yours), which removes it"
+        yield found("ray-stale-session", f"{known[0]} says {known[1]}: {fault}", action)
+
+
+def _first_process(situation: Situation) -> Iterator[Finding]:
+    """Find a container whose first process is a `ray start` that does not stay."""
+    words = (situation.host.read("/proc/1/cmdline") or "").replace("\0", " ")
+    if situation.node.container and "ray start" in words and "--block" not in words:
+        yield found("ray-no-block", f"process 1: {words.strip()[:200]}", "add --block to `ray start`")
+
+
+def check_cluster(situation: Situation, address: str | None) -> Iterator[Finding]:
+    """Join the cluster with the environment's own Ray, and look at every node; within a time limit."""
+    subject = situation.subject
+    known = remembered(situation.environ)
+    chosen = address or situation.environ.get("RAY_ADDRESS") or (known[1] if known else f"127.0.0.1:{_GCS_PORT}")
+    place = place_of(chosen)
+    if place is None:
+        place = place_of(known[1]) if known else ("127.0.0.1", _GCS_PORT)
+    faults = list(judge_address(chosen, "the address", in_container=False)) if place else []
+    yield from faults
+    if faults or place is None or subject is None or not subject.version_of("ray"):
+        return
+    child = Path(__file__).with_name("ray_child.py")
+    words: list[str | Path] = [subject.python, "-I", child, f"{place[0]}:{place[1]}"]
+    done = situation.host.run(words, limit=_JOIN_SECONDS)
+    said = merge_lines(done.stdout)
+    if "nodes" not in said and "error" not in said and "head" not in said:
+        evidence = f"{chosen}: {'no end within its time limit' if done.timed_out else ' '.join(done.tail(1))}"
+        yield found(
+            "ray-unreachable", evidence, "see the head's logs in /tmp/ray/session_latest/logs", severity="error"
+        )
+        return
+    yield from judge_cluster(said, situation, chosen)
+
+
+def judge_cluster(said: dict[str, Any], situation: Situation, address: str) -> Iterator[Finding]:
+    """Judge what the head and its nodes said."""
+    subject = situation.subject
+    receipt = subject.receipt if subject else None
+    ray = subject.version_of("ray") if subject else None
+    python = receipt.python if receipt else said.get("own_python")
+    others = [("the head", said["head"])] if said.get("head") else []
+    others += [(f"node {it['address']}", it["said"]) for it in said.get("nodes") or () if it.get("said")]
+    differ = [
+        f"{name}: Ray {it['ray']}, Python {it['python']}"
+        for name, it in others
+        if (ray and it.get("ray") and it["ray"] != ray) or (python and it.get("python") and it["python"] != python)
+    ]
+    if differ:
+        evidence = f"here Ray {ray}, Python {python}; {'; '.join(differ)}"
+        action = "install the same lock on all nodes: `verl-env lock` here, `verl-env install LOCK` there"
+        yield found("ray-version-mismatch", evidence, action, severity="error")
+    elif said.get("error"):
+        error = said["error"]
+        yield found(
+            "ray-unreachable",
+            f"{address}: {error[:300]}",
+            "run it on a node of the cluster, or see the head's logs",
+            severity="error",
+        )
+    for node in said.get("nodes") or ():
+        yield from _judge_node(node, situation)
+
+
+def _judge_node(node: dict[str, Any], situation: Situation) -> Iterator[Finding]:
+    """Judge one node's resources."""
+    name, resources, own = f"node {node['address']}", node.get("resources") or {}, node.get("said") or {}
+    store, shm = resources.get("object_store_memory"), own.get("shm")
+    if store and shm and store > shm:
+        evidence = f"{name}: object store {human_bytes(store)}, /dev/shm {human_bytes(shm)}"
+        yield found(
+            "ray-object-store", evidence, "give /dev/shm more room, or start Ray with --object-store-memory=BYTES"
+        )
+    limit = own.get("limit")
+    memory = resources.get("memory")
+    if limit and memory and memory > limit:
+        evidence = f"{name}: Ray counts {human_bytes(memory)}, the cgroup allows {human_bytes(limit)}"
+        yield found("ray-memory-limit", evidence, "start Ray with --memory=BYTES below the limit")
+    gpus = len(situation.node.gpus)
+    if gpus and node["address"] in _addresses() and resources.get("GPU", 0) < gpus:
+        evidence = f"{name}: Ray has {resources.get('GPU', 0):g} GPUs, NVML shows {gpus}"
+        yield found(
+            "ray-gpus-missing",
+            evidence,
+            "start Ray where all GPUs are visible (CUDA_VISIBLE_DEVICES), or with --num-gpus",
+        )
+
+
+def _addresses() -> set[str]:
+    """Return this machine's own addresses, as far as its name tells."""
+    found_ones = set(_LOCAL)
+    with contextlib.suppress(OSError):
+        found_ones |= {it[4][0] for it in socket.getaddrinfo(socket.gethostname(), None)}  # type: ignore[misc]
+    return found_ones

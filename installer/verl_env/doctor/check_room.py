@@ -1,0 +1,138 @@
+"""Room and limits: shared memory, temporary folder, open files, what a cgroup allows."""
+
+from __future__ import annotations
+
+import os
+import resource
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from verl_env.doctor.known import found
+from verl_env.output import human_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from verl_env.doctor.situation import Situation
+    from verl_env.node.facts import Finding
+
+_SHM_LEAST = 1_000_000_000  # NCCL wants about 10 MB a GPU and channel, Ray's store and data loaders gigabytes
+_SHM_FREE = 100_000_000
+_TMP_FREE = 2_000_000_000
+_TMP_FREE_INODES = 10_000
+_CACHE_FREE = 5_000_000_000
+_OPEN_FILES = 4096  # Ray's own advice is 65536; below this it fails for real
+_HALF = 0.5
+
+
+def check_room(situation: Situation) -> Iterator[Finding]:
+    """Yield what is too small here."""
+    yield from _shared_memory(situation)
+    yield from _temporary(situation)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < _OPEN_FILES:
+        most = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
+        yield found(
+            "open-files-low",
+            f"ulimit -n is {soft} (at most {most})",
+            f"`ulimit -n {min(65536, hard) if hard > 0 else 65536}`",
+        )
+    yield from _cgroup(situation)
+    for folder in situation.node.folders:
+        if folder.free_bytes is not None and folder.free_bytes < _CACHE_FREE:
+            evidence = f"{folder.path}: {human_bytes(folder.free_bytes)} free ({folder.source})"
+            yield found(
+                "home-full",
+                evidence,
+                "make room, or name another folder with --home",
+                what=f"the {folder.role} folder has little room",
+            )
+
+
+def _shared_memory(situation: Situation) -> Iterator[Finding]:
+    """Look at /dev/shm."""
+    path = situation.host.path("/dev/shm")  # noqa: S108 - shared memory, not a temporary file
+    try:
+        room = os.statvfs(path)
+    except OSError as err:
+        yield found("shm-small", f"{path}: {err.strerror}", "mount a tmpfs there", severity="error")
+        return
+    total, free = room.f_blocks * room.f_frsize, room.f_bavail * room.f_frsize
+    container = situation.node.container
+    action = {
+        None: "mount -o remount,size=50% /dev/shm (an administrator's)",
+        "kubernetes": "mount an emptyDir of medium Memory at /dev/shm in the pod",
+    }.get(container.name if container else None, "start the container with --shm-size=16g or --ipc=host")
+    if total < _SHM_LEAST:
+        yield found("shm-small", f"{path} has {human_bytes(total)} in all", action)
+    elif free < _SHM_FREE:
+        yield found(
+            "shm-full",
+            f"{path}: {human_bytes(free)} of {human_bytes(total)} free",
+            "remove what dead processes of yours left there (`ls -l /dev/shm`)",
+        )
+
+
+def _temporary(situation: Situation) -> Iterator[Finding]:
+    """Look at the temporary folder, by writing where it can be written."""
+    folder = Path(situation.environ.get("TMPDIR") or situation.host.path("/tmp"))  # noqa: S108 - that is the question
+    fault = write_fault(folder)
+    if fault:
+        yield found(
+            "tmp-not-writable", f"{folder}: {fault}", "set TMPDIR to a folder that can be written", severity="error"
+        )
+        return
+    room = os.statvfs(folder)
+    free = room.f_bavail * room.f_frsize
+    short = f"{human_bytes(free)} free" if free < _TMP_FREE else ""
+    if room.f_files and room.f_favail < _TMP_FREE_INODES:
+        short = short or f"{room.f_favail} inodes free"
+    if short:
+        yield found(
+            "tmp-full", f"{folder}: {short}", "make room there, or set TMPDIR and RAY_TMPDIR to a short path with room"
+        )
+
+
+def write_fault(folder: Path) -> str:
+    """Try to write a file that vanishes at once; return why it cannot be done, or nothing."""
+    try:
+        with tempfile.TemporaryFile(dir=folder, prefix=".verl-env-probe-") as stream:
+            stream.write(b"x" * 4096)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as err:
+        return err.strerror or str(err)
+    return ""
+
+
+def memory_limit(situation: Situation) -> tuple[int | None, int | None]:
+    """Return the bytes that this process's cgroup allows, and those that the machine has; None when not known."""
+    total = None
+    for line in (situation.host.read("/proc/meminfo") or "").splitlines():
+        if line.startswith("MemTotal:"):
+            total = int(line.split()[1]) * 1024
+    limits = []
+    own = (situation.host.read("/proc/self/cgroup") or "").splitlines()
+    for line in own:
+        number, _, path = line.partition(":")[0], *line.split(":", 2)[1:]
+        base = "/sys/fs/cgroup" if number == "0" else "/sys/fs/cgroup/memory"
+        name = "memory.max" if number == "0" else "memory.limit_in_bytes"
+        for folder in (path, ""):
+            text = (situation.host.read(f"{base}{folder}/{name}") or "").strip()
+            if text.isdigit():
+                limits.append(int(text))
+    limit = min((it for it in limits if total is None or it < total), default=None)
+    return limit, total
+
+
+def _cgroup(situation: Situation) -> Iterator[Finding]:
+    """Compare what may be used with what there is."""
+    limit, total = memory_limit(situation)
+    if limit and total and limit < _HALF * total:
+        evidence = f"cgroup: {human_bytes(limit)}; the machine has {human_bytes(total)} (/proc/meminfo)"
+        yield found(
+            "cgroup-memory",
+            evidence,
+            "ask for more memory in the job or container, or start Ray with --memory and --object-store-memory",
+        )
