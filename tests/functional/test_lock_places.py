@@ -103,3 +103,11 @@ def test_a_mirror_for_a_source(tiny, tmp_path, serve, wheels):
     assert {"pytorch-cpu": mirror.url, "default": tiny.index.url} == {
         it["source"]: it["place"] for it in done.json["data"]["served"]
     }
+
+
+def test_install_where_an_index_has_a_wrong_file(split):
+    """The installation takes each file from the index that has the pinned one, too."""
+    done = split("install", "--cpu", "--json")
+    assert 0 == done.code, done.err
+    said = split("run", "--", "python", "-c", "import verl; print(verl.__version__)")
+    assert "99.0" == said.out.strip()

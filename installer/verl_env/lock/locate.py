@@ -66,12 +66,25 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Files that one place has, and the options with which uv asks that place and no other."""
+
+    options: tuple[str, ...]
+    files: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
-    """Where files are: `urls` by file name, the index options with which uv finds all of them, and who served what."""
+    """Where files are: `urls` by file name, the index options with which uv finds all of them, and who served what.
+
+    `parts` are the same files place by place: an index may have another file under the name of one that it did not
+    serve, which uv would take and refuse.
+    """
 
     urls: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
     served: tuple[Served, ...] = ()
+    parts: tuple[Part, ...] = ()
 
 
 class UnreachableError(VerlEnvError):
@@ -86,14 +99,21 @@ def locate(pins: tuple[Pin, ...], python: str, indexes: Indexes, facts: Facts) -
     urls: dict[str, str] = {}
     options: dict[tuple[str, ...], None] = {}
     served: list[Served] = []
+    parts: dict[tuple[str, ...], set[str]] = {}
     for source in sorted({pin.source for pin in pins}):
         mine = tuple(pin for pin in pins if pin.source == source)
         for place, found in _locate_source(source, mine, python, indexes, facts):
             urls.update(found)
             options[place.beside] = None
+            parts.setdefault(place.alone, set()).update(found)
             served.append(Served(source=source, place=place.shown, files=len(found)))
     words = tuple(word for option in options for word in option)
-    return Located(urls=urls, options=(*words, *_policy(indexes)), served=tuple(served))
+    return Located(
+        urls=urls,
+        options=(*words, *_policy(indexes)),
+        served=tuple(served),
+        parts=tuple(Part(options=alone, files=frozenset(files)) for alone, files in parts.items()),
+    )
 
 
 def base_options(indexes: Indexes) -> tuple[str, ...]:
