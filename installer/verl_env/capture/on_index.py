@@ -247,6 +247,9 @@ def _absent(wanted: Wanted, cause: str) -> Unavailable:
     label = wanted.version.partition("+")[2]
     if label and re.fullmatch(r"cpu|cu[0-9]+", label):
         reason, remedy = "another-index", f"name the index of its {label} builds: VERL_ENV_INDEX_…, or --index URL"
+    elif re.match(r"(cu|pt)?[0-9]+.*(torch|pt)[0-9]", label):
+        reason = "published-elsewhere"
+        remedy = "fetch that wheel from its project's releases, and set UV_FIND_LINKS to its folder"
     elif label:
         reason, remedy = "own-build", "it was built by someone: ask for the wheel, and set UV_FIND_LINKS to its folder"
     elif "not found in the package registry" in cause or "not found in the provided" in cause:
@@ -260,7 +263,9 @@ def _absent(wanted: Wanted, cause: str) -> Unavailable:
         if reason == "unreachable"
         else {
             "another-index": f"{wanted.name} {wanted.version} is not on the default index",
-            "own-build": f"{wanted.name} {wanted.version} was never published",
+            "published-elsewhere": f"{wanted.name} {wanted.version} is not on this index: such builds are published "
+            "by their project",
+            "own-build": f"{wanted.name} {wanted.version} is someone's own build",
             "not-on-index": f"{wanted.name} is not on this index",
             "gone": f"{wanted.name} has no version {wanted.version} on this index",
         }[reason]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from verl_env import uv
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from verl_env.matrix.facts import Facts
 
 _GLIBC = "2.35"
+_NO_WHEELS = re.compile(r"ecause all versions of ([a-z0-9-]+) have no usable wheels")
 
 
 def resolve_list(
@@ -37,6 +39,8 @@ def resolve_list(
         document = uv.compile_pylock("\n".join([*lines, ""]), [*words, *_index_words(held, indexes, facts)])
     except ResolveError as err:
         said = " ".join(line.strip() for line in err.details if line.strip())
+        if source_only := _NO_WHEELS.search(said):
+            return (), (_only_source(source_only[1]),)
         return (), (
             Unavailable(
                 name=_named_first(said, named) or "the set",
@@ -47,6 +51,17 @@ def resolve_list(
             ),
         )
     return _held(document, held, python, arch)
+
+
+def _only_source(name: str) -> Unavailable:
+    """Name a package without wheels: to resolve it, uv would run its build, which no hash vouches for."""
+    return Unavailable(
+        name=name,
+        version=None,
+        reason="no-wheel",
+        what=f"{name} is on the index only as source",
+        remedy=f"build a wheel of {name} and set UV_FIND_LINKS to its folder, or take it out of the list",
+    )
 
 
 def _index_words(held: Sequence[Held], indexes: Indexes, facts: Facts) -> list[str]:

@@ -50,6 +50,8 @@ def run(args: argparse.Namespace) -> Result:
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", args.name):
         raise UsageError(f"`{args.name}` is no name for a lock", hint="use a-z, 0-9 and -")
     capture = _read(args)
+    if not capture.listing.packages:  # a node alone: nothing can be locked but a row
+        args.no_lock = True
     if not args.no_lock:
         _find(capture, args)
         if not capture.unavailable or args.partial:

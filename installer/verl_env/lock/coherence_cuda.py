@@ -93,11 +93,15 @@ def cuda_bindings_major(packages: tuple[Package, ...], facts: Facts | None, mach
     rest = _by_major(tuple(it for it in packages if not _BINDINGS.fullmatch(it.name)), facts, machine)
     if len(rest) != 1:  # none, or another rule's matter
         return
-    kept = next(iter(rest))
+    kept, names = next(iter(rest)), {it.name for it in packages}
     drifted = [
         it
         for it in packages
-        if _BINDINGS.fullmatch(it.name) and (own := cuda_of(it, facts, machine)) and own.major != kept
+        if _BINDINGS.fullmatch(it.name)
+        and (own := cuda_of(it, facts, machine))
+        and own.major != kept
+        # nvidia-cutlass-dsl brings its cu12 libraries always, and takes those of cu13 where they are.
+        and _IN_NAME.sub(f"-cu{kept}", it.name) not in names - {it.name}
     ]
     if not drifted:
         return
