@@ -20,7 +20,6 @@ _LEAKY = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "CONDA_PRE
 _LEAKY_PREFIXES = ("PIP_", "UV_")
 
 verbose = False
-_live: set[subprocess.Popen[bytes]] = set()  # children that run now, on whatever thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,7 @@ def clean_environ(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return kept | dict(extra or {})
 
 
-def run(  # noqa: PLR0913 - each is an option of one call, given by name
+def run(
     argv: Sequence[str | Path],
     *,
     env: Mapping[str, str] | None = None,
@@ -56,43 +55,28 @@ def run(  # noqa: PLR0913 - each is an option of one call, given by name
     timeout: float | None = None,
     stdin: str | None = None,
     show_stderr: bool = False,
-    merge_into: Path | None = None,
     pass_fds: Sequence[int] = (),
 ) -> Completed:
     """Run one program to its end; never through a shell.
 
     `env` is the child's whole environment (default: `clean_environ()`). `timeout` is in seconds; when it ends,
     the child's process group is killed, so that no grandchild stays. With `show_stderr` the child's stderr goes
-    to ours as it comes (uv draws its own progress there); with `merge_into` both streams go to that file. The
-    child keeps `pass_fds` open.
+    to ours as it comes (uv draws its own progress there). The child keeps `pass_fds` open.
     Raises OSError when the program cannot be started.
     """
-    words = [os.fspath(word) for word in argv]
-    if verbose:
-        from verl_env.indexes import masked
-
-        print(f"+ {masked(shlex.join(words))}", file=sys.stderr)
+    words = _shown(argv)
     started = time.monotonic()
-    sink = open(merge_into, "wb") if merge_into else None  # noqa: SIM115 - closed below, with the child
-    child: subprocess.Popen[bytes] | None = None
-    try:
-        child = subprocess.Popen(
-            words,
-            env=dict(env) if env is not None else clean_environ(),
-            cwd=cwd,
-            stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
-            stdout=sink or subprocess.PIPE,
-            stderr=subprocess.STDOUT if sink else (None if show_stderr else subprocess.PIPE),
-            start_new_session=True,
-            pass_fds=tuple(pass_fds),
-        )
-        _live.add(child)
-        out, err, timed_out = _wait(child, stdin, timeout)
-    finally:
-        if child is not None:
-            _live.discard(child)
-        if sink:
-            sink.close()
+    child = subprocess.Popen(
+        words,
+        env=dict(env) if env is not None else clean_environ(),
+        cwd=cwd,
+        stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=None if show_stderr else subprocess.PIPE,
+        start_new_session=True,
+        pass_fds=tuple(pass_fds),
+    )
+    out, err, timed_out = _wait(child, stdin, timeout)
     return Completed(
         argv=tuple(words),
         returncode=child.returncode,
@@ -101,6 +85,54 @@ def run(  # noqa: PLR0913 - each is an option of one call, given by name
         seconds=time.monotonic() - started,
         timed_out=timed_out,
     )
+
+
+@dataclass(slots=True, kw_only=True)
+class Running:
+    """A child that runs beside others; its output goes to a file. The caller ends it on every way out."""
+
+    child: subprocess.Popen[bytes]
+    started: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it has run."""
+        return time.monotonic() - self.started
+
+    def poll(self) -> int | None:
+        """Return its exit code when it has ended."""
+        return self.child.poll()
+
+    def end(self) -> int:
+        """Kill it with its whole group, and return its exit code."""
+        _end_group(self.child)
+        return self.child.wait()
+
+
+def start(argv: Sequence[str | Path], *, env: Mapping[str, str], cwd: Path, merge_into: Path) -> Running:
+    """Start a program whose output, both streams of it, goes to a file; raises OSError when that cannot be done."""
+    words = _shown(argv)
+    with open(merge_into, "wb") as sink:
+        child = subprocess.Popen(
+            words,
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return Running(child=child, started=time.monotonic())
+
+
+def _shown(argv: Sequence[str | Path]) -> list[str]:
+    """Return the words of a program, and show them when asked to."""
+    words = [os.fspath(word) for word in argv]
+    if verbose:
+        from verl_env.indexes import masked
+
+        print(f"+ {masked(shlex.join(words))}", file=sys.stderr)
+    return words
 
 
 def _wait(
@@ -126,9 +158,3 @@ def _end_group(child: subprocess.Popen[bytes]) -> None:
         os.killpg(child.pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-
-
-def end_all() -> None:
-    """Kill every child that runs now: the main thread was interrupted while others wait for theirs."""
-    for child in tuple(_live):
-        _end_group(child)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from verl_env import output, paths
 from verl_env.environment.holding import held, is_held
 from verl_env.environment.in_use import find_users
-from verl_env.environment.removal import left_behind, name_of, own_bytes, remove_environment
+from verl_env.environment.removal import left_behind, name_of, own_bytes, remove_environment, remove_tree, sweep
 from verl_env.environment.standing import current_folder, marker_of, standing, ways_back
 from verl_env.errors import BusyError, InstallError, NoEnvironmentError, PreflightError, UsageError
 from verl_env.node.folders import probe_folders
@@ -54,6 +54,7 @@ def run(args: argparse.Namespace) -> Result:
     fates = tuple(_fates(there, tuple(args.names)))
     if not args.dry_run:
         fates = tuple(_removed(fate) if fate.goes else fate for fate in fates)
+        sweep(paths.home(), there)
     freed, shared = (sum(it.freed_bytes for it in fates if it.goes), sum(it.shared_bytes for it in fates if it.goes))
     data = {
         "environments": [
@@ -143,8 +144,6 @@ def _removed(fate: Fate) -> Fate:
             if fate.folder == folder or not folder.exists():
                 remove_environment(folder)
             else:  # a newer build has the name: only what lost it goes
-                from verl_env.environment.removal import remove_tree
-
                 remove_tree(fate.folder)
             with contextlib.suppress(FileNotFoundError):
                 marker_of(folder).unlink()

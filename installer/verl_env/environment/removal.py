@@ -6,15 +6,19 @@ import contextlib
 import os
 import shutil
 import stat
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verl_env.environment.holding import is_held
+from verl_env.environment.receipt import read_receipt
 from verl_env.environment.standing import marker_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _SUFFIX = ".removing"
+_DAY = 86_400  # seconds
 
 
 def remove_environment(folder: Path) -> None:
@@ -33,6 +37,20 @@ def left_behind(environments: Path) -> Iterator[Path]:
     for path in sorted(environments.glob(f".*{_SUFFIX}")):
         if path.is_dir() and not path.is_symlink():
             yield path
+
+
+def sweep(home: Path, environments: Path) -> None:
+    """Remove what killed processes left besides folders: markers of finished builds, temporary files of a day ago."""
+    for marker in environments.glob(".*.building"):
+        folder = marker.with_name(marker.name[1:].removesuffix(".building"))
+        finished = not os.path.lexists(folder) or read_receipt(folder) is not None
+        if finished and not is_held(folder):
+            marker.unlink(missing_ok=True)
+    old = time.time() - _DAY
+    for path in (*home.glob(".*.tmp"), *environments.glob(".*.tmp")):
+        with contextlib.suppress(OSError):
+            if path.lstat().st_mtime < old:
+                path.unlink()
 
 
 def name_of(aside: Path) -> Path:

@@ -12,19 +12,18 @@ import hashlib
 import os
 import posixpath
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
 from verl_env.environment.manifest import NAME, NOBODY, Entry, file_sha256, render_manifest
 from verl_env.environment.tree import source_of, walk_tree
+from verl_env.environment.workers import Workers
 from verl_env.files import writing_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from concurrent.futures import Future
     from pathlib import Path
 
 # Not in the manifest: itself, and the receipt, which names its digest. Their unfinished siblings neither.
@@ -120,6 +119,15 @@ def survey(folder: Path, *, trust_disk: frozenset[str] = frozenset()) -> Survey:
     return Survey(digest=f"sha256:{digest.hexdigest()}", files=seen.count, bytes=seen.bytes)
 
 
+@dataclass(slots=True, kw_only=True)
+class _Folder:
+    """One folder, and its files that have to be hashed, until they are."""
+
+    name: str
+    entries: list[Entry] = field(default_factory=list)
+    hashing: list[tuple[Entry, str]] = field(default_factory=list)
+
+
 class _Seen:
     """One walk's findings."""
 
@@ -134,22 +142,29 @@ class _Seen:
 
     def folders(self) -> Iterator[tuple[str, list[Entry]]]:
         """Yield each folder's entries; hashes of what no RECORD vouches for are computed a few folders ahead."""
-        ahead: deque[tuple[str, list[Entry], Future[None] | None]] = deque()
-        with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
-            for folder, found in walk_tree(str(self.root)):
-                entries, hashing = [], []
-                for item in found:
-                    if not folder and item.name.lstrip(".").startswith(_OUTSIDE):
-                        continue
-                    entry = self._entry(folder, item)
-                    entries.append(entry)
-                    if entry.target is None and not entry.sha256:
-                        hashing.append((entry, item.path))
-                ahead.append((folder, entries, pool.submit(_hash, hashing) if hashing else None))
-                if len(ahead) > _WAITING:
-                    yield _finished(*ahead.popleft())
+        ahead: deque[_Folder] = deque()
+        with Workers(_hash) as workers:
+            for name, found in walk_tree(str(self.root)):
+                folder = self._folder(name, found)
+                ahead.append(folder)
+                if folder.hashing:
+                    workers.give(folder)
+                while len(ahead) > _WAITING:
+                    yield _finished(ahead.popleft(), workers)
             while ahead:
-                yield _finished(*ahead.popleft())
+                yield _finished(ahead.popleft(), workers)
+
+    def _folder(self, name: str, found: list[os.DirEntry[str]]) -> _Folder:
+        """Return what is in a folder, and what of it has to be hashed."""
+        folder = _Folder(name=name)
+        for item in found:
+            if not name and item.name.lstrip(".").startswith(_OUTSIDE):
+                continue
+            entry = self._entry(name, item)
+            folder.entries.append(entry)
+            if entry.target is None and not entry.sha256:
+                folder.hashing.append((entry, item.path))
+        return folder
 
     def _entry(self, folder: str, item: os.DirEntry[str]) -> Entry:
         """Return what a file or link is, with its RECORD's hash when there is one."""
@@ -193,13 +208,14 @@ class _Seen:
                 yield Damage(package=package, path=path, what="missing")
 
 
-def _hash(files: list[tuple[Entry, str]]) -> None:
+def _hash(folder: _Folder) -> None:
     """Fill in the hashes of one folder's files: a job for each file would cost more than the hashing."""
-    for entry, path in files:
+    for entry, path in folder.hashing:
         entry.sha256 = file_sha256(path)
 
 
-def _finished(folder: str, entries: list[Entry], hashing: Future[None] | None) -> tuple[str, list[Entry]]:
-    if hashing:
-        hashing.result()
-    return folder, entries
+def _finished(folder: _Folder, workers: Workers[_Folder]) -> tuple[str, list[Entry]]:
+    """Return a folder when its hashes are there; others may become done while it is waited for."""
+    while folder.hashing:
+        workers.take().hashing = []
+    return folder.name, folder.entries

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_ENDING = 0.05  # seconds between two rounds of ending children
+_PAUSE = 0.02  # seconds between two looks at the children
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,24 +41,28 @@ class Run:
 def run_jobs(
     python: Path, jobs: tuple[Job, ...], *, env: Mapping[str, str], log_folder: Path, seconds: float
 ) -> tuple[Run, ...]:
-    """Run every job, as many at once as there are cores; return one run a job, in their order."""
+    """Run every job, as many at once as there are cores; return one run a job, in their order.
+
+    One thread starts and ends them all: whenever it is interrupted, it knows every child that lives.
+    """
     log_folder.mkdir(parents=True, exist_ok=True)
-    runs: dict[Job, Run] = {}
-    with (
-        ThreadPoolExecutor(max_workers=max(1, min(len(jobs), _cores()))) as pool,
-        steps("proof", len(jobs)) as step,
-    ):
-        waiting = {pool.submit(_run, python, job, env, log_folder, seconds): job for job in jobs}
+    waiting, runs = list(reversed(jobs)), dict[Job, Run]()
+    running: dict[Job, process.Running] = {}
+    with steps("proof", len(jobs)) as step:
         try:
-            for done in as_completed(waiting):
-                run = runs[waiting[done]] = done.result()
-                step(f"{'passed' if run.passed else 'FAILED'} {run.name} ({run.seconds:.1f} s)")
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            # Again and again: a thread may have been about to start its child when the others were ended.
-            while wait(waiting, timeout=_ENDING).not_done:
-                process.end_all()
-            raise
+            while waiting or running:
+                while waiting and len(running) < _cores():
+                    job = waiting.pop()
+                    running[job] = _start(python, job, env, log_folder)
+                time.sleep(_PAUSE)
+                for job, child in tuple(running.items()):
+                    if run := _ended(job, child, log_folder, seconds):
+                        del running[job]
+                        runs[job] = run
+                        step(f"{'passed' if run.passed else 'FAILED'} {run.name} ({run.seconds:.1f} s)")
+        finally:
+            for child in running.values():
+                child.end()
     return tuple(runs[job] for job in jobs)
 
 
@@ -67,21 +71,28 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _run(python: Path, job: Job, env: Mapping[str, str], log_folder: Path, seconds: float) -> Run:
-    """Run one job from an empty place: a folder of the user's could hold a module of the same name."""
-    log = log_folder / f"{job.level}-{job.name}.log"
-    done = process.run([python, *job.arguments], env=env, cwd=log_folder, timeout=seconds, merge_into=log)
+def _log(job: Job, log_folder: Path) -> Path:
+    return log_folder / f"{job.level}-{job.name}.log"
+
+
+def _start(python: Path, job: Job, env: Mapping[str, str], log_folder: Path) -> process.Running:
+    """Start a job from an empty place: a folder of the user's could hold a module of the same name."""
+    return process.start([python, *job.arguments], env=env, cwd=log_folder, merge_into=_log(job, log_folder))
+
+
+def _ended(job: Job, child: process.Running, log_folder: Path, seconds: float) -> Run | None:
+    """Return a job's end, or None while it runs; after its limit it is ended, with its children."""
+    code = child.poll()
+    if code is None and child.seconds < seconds:
+        return None
+    timed_out = code is None
+    took = child.seconds
+    code = child.end() if code is None else code
+    log = _log(job, log_folder)
     text = log.read_text(encoding="utf-8", errors="replace").strip()
-    last = text.splitlines()[-1] if text else f"exit code {done.returncode}"
-    if done.timed_out:
+    last = text.splitlines()[-1] if text else f"exit code {code}"
+    if timed_out:
         last = f"no end after {seconds:.0f} s"
-    elif done.returncode < 0:
-        last = f"ended by signal {-done.returncode}; last line: {last}"
-    return Run(
-        level=job.level,
-        name=job.name,
-        passed=done.returncode == 0,
-        seconds=done.seconds,
-        last_line=last,
-        log=str(log),
-    )
+    elif code < 0:
+        last = f"ended by signal {-code}; last line: {last}"
+    return Run(level=job.level, name=job.name, passed=code == 0, seconds=took, last_line=last, log=str(log))

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Kill verl-env at many instants of a real installation, and say what came of it.
+
+    python faults/kill.py [--short] [--json FILE]
+
+Needs verl-env's dependencies and uv; takes about half an hour (--short: some minutes). Exit 1 when any kill left an
+environment in use that is not whole, or a rerun that did not end well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import fault_kills as kills
+from fault_world import clean_settings, make_world
+
+
+def main() -> int:
+    """Run every campaign and print a Markdown table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--short", action="store_true", help="fewer instants")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
+    parser.add_argument("--seed", type=int, default=1, help="of the random moments")
+    args = parser.parse_args()
+    clean_settings()
+    rng, outcomes, began = random.Random(args.seed), {}, time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="verl-env-faults-") as name:
+        world = make_world(Path(name), wheels=6 if args.short else 12, modules=20 if args.short else 30)
+        os.environ |= {"VERL_ENV_HOME": str(world.home), "UV_CACHE_DIR": str(world.cache)}
+        campaigns = (
+            lambda: kills.install_steps(world, outcomes, 7 if args.short else 1),
+            lambda: kills.install_moments(world, outcomes, 1 if args.short else 20, rng),
+            lambda: kills.rollback_steps(world, outcomes, 1 if args.short else 2),
+            lambda: kills.prune_steps(world, outcomes, 2 if args.short else 20, rng),
+            lambda: kills.lock_steps(world, outcomes, 4 if args.short else 20),
+        )
+        for campaign in campaigns:
+            campaign()
+            done = sum(it.kills for it in outcomes.values())
+            print(f"{done} kills, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        world.server.stop()
+    print(table(outcomes))
+    if args.json:
+        plain = {name: {**vars(it), "left": dict(it.left)} for name, it in outcomes.items()}
+        args.json.write_text(json.dumps(plain, indent=2, default=dict) + "\n")
+    failures = [line for it in outcomes.values() for line in it.failures]
+    print("\n".join(["", *failures]) if failures else "", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def table(outcomes: dict[str, kills.Outcome]) -> str:
+    """Return the figures as Markdown."""
+    lines = ["| killed in | kills | in use after it | left | rerun | failures |", "|---|---|---|---|---|---|"]
+    for name, it in outcomes.items():
+        cells = (name, it.kills, _counts(it.in_use), _counts(it.left), _counts(it.reruns), len(it.failures))
+        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    total = sum(it.kills for it in outcomes.values())
+    lines.append(f"| all | {total} | | | | {sum(len(it.failures) for it in outcomes.values())} |")
+    return "\n".join(lines)
+
+
+def _counts(counter) -> str:
+    return "; ".join(f"{name}: {count}" for name, count in counter.most_common())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
