@@ -52,11 +52,7 @@ def test_text_for_people(tmp_path):
 def test_no_heavy_imports(tmp_path):
     """Neither rich, requests, packaging.pylock nor anything else that is slow is loaded."""
     done = verl_env("detect", "--json", home=tmp_path, options=("-X", "importtime"))
-    loaded = {
-        line.rpartition("|")[2].strip()
-        for line in done.stderr.splitlines()
-        if line.startswith("import time:")
-    }
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert "verl_env.node.probe" in loaded
     assert set() == loaded & set(HEAVY)
 

@@ -305,9 +305,7 @@ def test_gpus_from_the_kernel_alone(root):
     """With no library at all the GPUs' names still come from /proc."""
     folder = root / "proc/driver/nvidia/gpus/0000:00:06.0"
     folder.mkdir(parents=True)
-    (folder / "information").write_text(
-        "Model: \t\t NVIDIA H200\nIRQ:   \t\t 35\nGPU UUID: \t GPU-????????\n"
-    )
+    (folder / "information").write_text("Model: \t\t NVIDIA H200\nIRQ:   \t\t 35\nGPU UUID: \t GPU-????????\n")
     assert (Gpu(name="NVIDIA H200", source="/proc/driver/nvidia/gpus"),) == detect(root).gpus
 
 

@@ -34,9 +34,7 @@ def program(path: Path, script: str) -> Path:
 
 def host(root: Path, **variables) -> Host:
     """Return a machine with nothing on PATH unless it is said."""
-    return Host(
-        root=root, environ={"PATH": "/nonexistent", "HOME": str(root / "home"), **variables}, patience=1.5
-    )
+    return Host(root=root, environ={"PATH": "/nonexistent", "HOME": str(root / "home"), **variables}, patience=1.5)
 
 
 # Pythons
@@ -57,9 +55,7 @@ def test_this_python_is_found_and_starts(tmp_path):
 def test_headers_are_looked_for(tmp_path):
     """Whether Python.h is there is what the interpreter's own include path says."""
     found = {one.path: one for one in find_interpreters(host(tmp_path, PATH=str(BASE.parent)))}
-    expected = (
-        Path(sysconfig.get_path("include", vars={"installed_base": sys.base_prefix})) / "Python.h"
-    ).exists()
+    expected = (Path(sysconfig.get_path("include", vars={"installed_base": sys.base_prefix})) / "Python.h").exists()
     assert expected == found[str(BASE)].headers
 
 
@@ -81,9 +77,7 @@ def test_each_place_is_looked_at(tmp_path, folder, variables, kind):
     """A Python is found wherever version managers and distributions put it, and named after them."""
     (tmp_path / folder).mkdir(parents=True)
     (tmp_path / folder / "python3").symlink_to(BASE)
-    (found,) = find_interpreters(
-        host(tmp_path, **{name: str(tmp_path / value) for name, value in variables.items()})
-    )
+    (found,) = find_interpreters(host(tmp_path, **{name: str(tmp_path / value) for name, value in variables.items()}))
     assert (kind, str(BASE), True) == (found.kind, found.path, found.starts)
 
 
@@ -92,9 +86,7 @@ def test_listed_conda_environments(tmp_path):
     (tmp_path / "scratch/env/bin").mkdir(parents=True)
     (tmp_path / "scratch/env/bin/python3").symlink_to(BASE)
     (tmp_path / "home/.conda").mkdir(parents=True)
-    (tmp_path / "home/.conda/environments.txt").write_text(
-        f"{tmp_path / 'scratch/env'}\n{tmp_path / 'gone'}\n"
-    )
+    (tmp_path / "home/.conda/environments.txt").write_text(f"{tmp_path / 'scratch/env'}\n{tmp_path / 'gone'}\n")
     assert ["conda"] == [one.kind for one in find_interpreters(host(tmp_path))]
 
 
@@ -155,9 +147,7 @@ def test_wrapper_script(tmp_path):
 
 def test_newest_first_and_broken_last(tmp_path):
     """Order is by version, not by text: 3.10 is newer than 3.9."""
-    template = (
-        "printf 'version=%s\\nimplementation=cpython\\nmachine=x86_64\\nbase=%s\\nheaders=True\\n' {} $0"
-    )
+    template = "printf 'version=%s\\nimplementation=cpython\\nmachine=x86_64\\nbase=%s\\nheaders=True\\n' {} $0"
     for version in ("3.9.18", "3.10.13", "3.13.0rc2"):
         program(tmp_path / f"bin/python3.{version.split('.')[1]}", template.format(version))
     program(tmp_path / "bin/python3.14", "exit 1")
@@ -268,9 +258,7 @@ def test_server_that_does_not_answer(tmp_path, monkeypatch):
 def test_later_gives_up_and_goes_on():
     """A call that does not end costs its limit and no more, and the others' values are kept."""
     started = time.monotonic()
-    assert [None, 4] == map_together(
-        lambda item: time.sleep(3) if item is None else item * 2, [None, 2], limit=0.3
-    )
+    assert [None, 4] == map_together(lambda item: time.sleep(3) if item is None else item * 2, [None, 2], limit=0.3)
     assert time.monotonic() - started < 2
     with pytest.raises(ZeroDivisionError):
         Later(lambda: 1 // 0).get(1)
@@ -283,18 +271,14 @@ def test_later_gives_up_and_goes_on():
     ("files", "variables", "expected"),
     [
         pytest.param({"/.dockerenv": ""}, {}, Named(name="docker", source="/.dockerenv"), id="docker"),
-        pytest.param(
-            {"/run/.containerenv": ""}, {}, Named(name="podman", source="/run/.containerenv"), id="podman"
-        ),
+        pytest.param({"/run/.containerenv": ""}, {}, Named(name="podman", source="/run/.containerenv"), id="podman"),
         pytest.param(
             {"/.dockerenv": ""},
             {"KUBERNETES_SERVICE_HOST": "10.0.0.1"},
             Named(name="kubernetes", source="KUBERNETES_SERVICE_HOST"),
             id="pod",
         ),
-        pytest.param(
-            {"/.singularity.d/x": ""}, {}, Named(name="apptainer", source="/.singularity.d"), id="apptainer"
-        ),
+        pytest.param({"/.singularity.d/x": ""}, {}, Named(name="apptainer", source="/.singularity.d"), id="apptainer"),
         pytest.param(
             {"/proc/1/cgroup": "0::/system.slice/docker-0123.scope\n"},
             {},
@@ -322,17 +306,13 @@ def lay(root: Path, files: dict[str, str]) -> None:
 def test_wsl(tmp_path):
     """Windows' Linux is known by its kernel's name."""
     lay(tmp_path, {"/proc/sys/kernel/osrelease": "5.15.153.1-microsoft-standard-WSL2\n"})
-    assert Value(value="5.15.153.1-microsoft-standard-WSL2", source="/proc") == system.find_wsl(
-        host(tmp_path)
-    )
+    assert Value(value="5.15.153.1-microsoft-standard-WSL2", source="/proc") == system.find_wsl(host(tmp_path))
 
 
 def test_scheduler_on_path(tmp_path):
     """A login node has srun on PATH."""
     path = program(tmp_path / "bin/srun", "")
-    assert Named(name="slurm", source=str(path)) == system.find_scheduler(
-        host(tmp_path, PATH=str(path.parent))
-    )
+    assert Named(name="slurm", source=str(path)) == system.find_scheduler(host(tmp_path, PATH=str(path.parent)))
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_token_and_library_folder_only_when_needed(facts):
     """HF_TOKEN_PATH and LD_LIBRARY_PATH are exported only where there is a reason."""
     without, _ = exported(facts)
     assert [] == [name for name, _ in without if name in ("HF_TOKEN_PATH", "LD_LIBRARY_PATH")]
-    with_both, _ = exported(facts, token_file="/old/token", library_folder="/usr/local/nvidia/lib64")  # noqa: S106
+    with_both, _ = exported(facts, token_file="/old/token", library_folder="/usr/local/nvidia/lib64")
     assert "/old/token" == with_both["HF_TOKEN_PATH", "set"].value
     assert "/usr/local/nvidia/lib64" == with_both["LD_LIBRARY_PATH", "prepend"].value
 

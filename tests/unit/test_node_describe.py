@@ -109,14 +109,10 @@ def test_architectures(text, expected):
 
 NODE = Node(
     driver=Driver(version="580.159.04", source="NVML"),
-    gpus=(
-        Gpu(name="NVIDIA H200", source="NVML", index=0, compute_capability="9.0", memory_total_mib=143771),
-    ),
+    gpus=(Gpu(name="NVIDIA H200", source="NVML", index=0, compute_capability="9.0", memory_total_mib=143771),),
     glibc=Value(value="2.36", source="confstr"),
     machine=Value(value="x86_64", source="uname"),
-    interpreters=(
-        Interpreter(path="/usr/bin/python3.11", kind="system", source="/usr/bin", version="3.11.2"),
-    ),
+    interpreters=(Interpreter(path="/usr/bin/python3.11", kind="system", source="/usr/bin", version="3.11.2"),),
 )
 
 

@@ -87,9 +87,7 @@ def test_what_a_gpu_does_not_say_is_unknown():
     )
 
 
-@pytest.mark.parametrize(
-    "text", ["", "No devices were found\n", "Failed to initialize NVML: Unknown Error\n"]
-)
+@pytest.mark.parametrize("text", ["", "No devices were found\n", "Failed to initialize NVML: Unknown Error\n"])
 def test_no_gpus_in_words(text):
     """What is no row of values gives no GPU."""
     assert (None, ()) == parse_gpus(text, FIELDS)
@@ -257,10 +255,6 @@ def test_libcuda_that_is_not_there():
 def test_libcuda_on_the_real_h200():
     """The real node's library is the driver's own and works."""
     path = "/usr/local/nvidia/lib64/libcuda.so.580.159.04"
-    answer = LibraryAnswer(
-        library="libcuda", found=True, path=path, version="580.159.04", api_version="13.0", code=0
-    )
-    expected = Libcuda(
-        path=path, source="dlopen libcuda.so.1", version="580.159.04", api_version="13.0", works=True
-    )
+    answer = LibraryAnswer(library="libcuda", found=True, path=path, version="580.159.04", api_version="13.0", code=0)
+    expected = Libcuda(path=path, source="dlopen libcuda.so.1", version="580.159.04", api_version="13.0", works=True)
     assert expected == judge_libcuda(answer, "580.159.04")

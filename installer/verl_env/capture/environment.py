@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from verl_env.lock.captured import PatchedFile
-    from verl_env.lock.lockfile import Lock  # noqa: TC004 - a type of a field is not evaluated
+    from verl_env.lock.lockfile import Lock
 
 # What a venv or an interpreter brings by itself; in a lock only when something asks for it.
 BOOTSTRAP = frozenset({"pip", "setuptools", "wheel", "distribute"})

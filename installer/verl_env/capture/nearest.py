@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from verl_env.capture.listing import Listed, Listing
     from verl_env.matrix.facts import Facts
     from verl_env.matrix.fit import Fit
-    from verl_env.matrix.matrix import Entry, Matrix  # noqa: TC004 - a type of a field is not evaluated
+    from verl_env.matrix.matrix import Entry, Matrix
 
 # How much each part of a set weighs: what everything else was compiled against counts most.
 _WEIGHTS = {"torch": 10.0, "verl": 4.0, "transformers": 2.0, "ray": 1.0, "flashinfer-python": 1.0, "tensordict": 0.5}

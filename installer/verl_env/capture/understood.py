@@ -11,7 +11,7 @@ from verl_env.matrix.support import driver_floor
 
 if TYPE_CHECKING:
     from verl_env.capture.listing import Listing
-    from verl_env.matrix.fit import Fit  # noqa: TC004 - a type of a field is not evaluated
+    from verl_env.matrix.fit import Fit
     from verl_env.matrix.matrix import Matrix
 
 

@@ -126,8 +126,7 @@ def refusal(situation: Situation, choice: Choice) -> NoRowError | NoDeviceError:
     tried = tuple(f"{fit.entry.id}: {'; '.join(fit.reasons)}" for fit in choice.fits)
     if not node.described and not choice.for_cpu and node.driver is None:
         return _no_device(node, tried)
-    error = NoRowError("no row fits this node", details=tried, hint=_what_would_do(situation, choice))
-    return error
+    return NoRowError("no row fits this node", details=tried, hint=_what_would_do(situation, choice))
 
 
 def _what_would_do(situation: Situation, choice: Choice) -> str:

@@ -93,11 +93,8 @@ def _levels(file: str) -> list[tuple[int, int]]:
     if not file.endswith(".whl"):
         return []
     tags = file.removesuffix(".whl").rsplit("-", 1)[1].split(".")
-    found = []
-    for tag in tags:
-        if match := _MANYLINUX.fullmatch(tag):
-            found.append(_LEGACY.get(match[1]) or (int(match[2]), int(match[3])))
-    return found
+    matches = [match for tag in tags if (match := _MANYLINUX.fullmatch(tag))]
+    return [_LEGACY.get(match[1]) or (int(match[2]), int(match[3])) for match in matches]
 
 
 def make_pins(

@@ -14,8 +14,8 @@ from verl_env.matrix.releases import ListedFile, Metadata, parse_page, releases
 from verl_env.matrix.wheel_records import read_member
 
 if TYPE_CHECKING:
-    from verl_env.indexes import Indexes  # noqa: TC004 - a type of a field is not evaluated
-    from verl_env.matrix.facts import Facts  # noqa: TC004 - likewise
+    from verl_env.indexes import Indexes
+    from verl_env.matrix.facts import Facts
 
 
 @dataclass(slots=True, kw_only=True)
