@@ -54,8 +54,10 @@ def _least_proved(entry: Entry) -> int:
 
 
 def _newest_first(entry: Entry) -> tuple[int, ...]:
-    """Of two rows equally near, the newer verl comes first."""
-    return tuple(-part for part in (*Version(entry.row.set["verl"]).release, 0, 0, 0)[:3])
+    """Of two rows equally near, the newer verl comes first, then the newer engine, as when choosing."""
+    row = entry.row
+    verl, engine = Version(row.set["verl"]), Version(row.set[row.engine] if row.engine else "0")
+    return tuple(-part for it in (verl, engine) for part in (*it.release, 0, 0, 0)[:3])
 
 
 def _near(listing: Listing, entry: Entry) -> Near | None:

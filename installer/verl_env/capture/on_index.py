@@ -256,6 +256,8 @@ def _absent(wanted: Wanted, cause: str) -> Unavailable:
         reason, remedy = "not-on-index", "name the index that has it: --index URL"
     elif "no version of" in cause:
         reason, remedy = "gone", "take a version that is there, or a wheel that someone kept (UV_FIND_LINKS)"
+    elif "no wheels with a matching" in cause:
+        reason, remedy = "no-wheel", "name an index or a folder that has a wheel: --index URL, UV_FIND_LINKS=DIR"
     else:
         reason, remedy = "unreachable", "see that the index is in reach"
     what = (
@@ -267,6 +269,7 @@ def _absent(wanted: Wanted, cause: str) -> Unavailable:
             "by their project",
             "own-build": f"{wanted.name} {wanted.version} is someone's own build",
             "not-on-index": f"{wanted.name} is not on this index",
+            "no-wheel": f"{wanted.name} {wanted.version} is on the index with no wheel for this Python",
             "gone": f"{wanted.name} has no version {wanted.version} on this index",
         }[reason]
     )

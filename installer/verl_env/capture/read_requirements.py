@@ -195,7 +195,8 @@ def _pip_list_json(text: str, name: str) -> Listing:
         raise UsageError(f"`{name}` is not whole JSON: {err}", hint="write it again: pip list --format json") from err
     packages = []
     for item in items if isinstance(items, list) else ():
-        package = clean_name(str(item.get("name", ""))) if isinstance(item, dict) else None
+        name_there = item.get("name") if isinstance(item, dict) else None
+        package = clean_name(name_there) if isinstance(name_there, str) else None
         if package:
             version = clean_version(str(item.get("version", "")))
             editable = "editable_project_location" in item

@@ -11,14 +11,16 @@ from verl_env.errors import ResolveError
 from verl_env.lock.locate import source_options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from verl_env.capture.listing import Listing
     from verl_env.indexes import Indexes
     from verl_env.matrix.facts import Facts
 
 _GLIBC = "2.35"
-_NO_WHEELS = re.compile(r"ecause all versions of ([a-z0-9-]+) have no usable wheels")
+_NO_WHEELS = re.compile(
+    r"ecause (?:all versions of )?(?P<name>[a-z0-9-]+)(?:==\S+)? ha(?:ve|s) no usable wheels and (?:only|you)"
+)
 
 
 def resolve_list(
@@ -35,12 +37,13 @@ def resolve_list(
     words += ["--only-binary", ":all:", "--prerelease", "if-necessary-or-explicit"]
     sdists = dict.fromkeys(["antlr4-python3-runtime", *(it.pin.name for it in held if it.pin.is_sdist)])
     words += [word for name in sdists for word in ("--no-binary", name)]
+    words += ["--config-file", "uv.toml", *_index_words(held, indexes, facts)]
     try:
-        document = uv.compile_pylock("\n".join([*lines, ""]), [*words, *_index_words(held, indexes, facts)])
+        document = uv.compile_pylock("\n".join([*lines, ""]), words, {"uv.toml": _static(sdists)})
     except ResolveError as err:
         said = " ".join(line.strip() for line in err.details if line.strip())
         if source_only := _NO_WHEELS.search(said):
-            return (), (_only_source(source_only[1]),)
+            return (), (_only_source(source_only["name"]),)
         return (), (
             Unavailable(
                 name=_named_first(said, named) or "the set",
@@ -51,6 +54,11 @@ def resolve_list(
             ),
         )
     return _held(document, held, python, arch)
+
+
+def _static(sdists: Iterable[str]) -> str:
+    """Say that sdists need nothing: to find out, uv would run their build, which no hash vouches for."""
+    return "".join(f'[[dependency-metadata]]\nname = "{name}"\nrequires-dist = []\n' for name in sdists)
 
 
 def _only_source(name: str) -> Unavailable:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl_env import output
-from verl_env.errors import LockError, ResolveError, UsageError
+from verl_env.errors import LockError, ResolveError, UsageError, VerlEnvError
 from verl_env.output import Result
 
 if TYPE_CHECKING:
@@ -52,10 +52,14 @@ def run(args: argparse.Namespace) -> Result:
     capture = _read(args)
     if not capture.listing.packages:  # a node alone: nothing can be locked but a row
         args.no_lock = True
-    if not args.no_lock:
-        _find(capture, args)
-        if not capture.unavailable or args.partial:
+    try:
+        if not args.no_lock:
+            _find(capture, args)
+        if not (args.no_lock or (capture.unavailable and not args.partial)):
             _lock(capture, args)
+    except VerlEnvError as err:
+        err.data = data_of(capture)
+        raise
     failed = bool(capture.unavailable) and not args.partial and not args.no_lock
     return Result(data=data_of(capture), text=text_of(capture, args), exit_code=EXIT_UNAVAILABLE if failed else 0)
 
