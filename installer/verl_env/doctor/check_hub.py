@@ -113,9 +113,8 @@ def _write_fault(folder: Path) -> str:
     there = nearest_existing(folder)
     if not there.is_dir():
         return f"{there} is not a folder"
-    if there == folder.absolute():
-        return write_fault(folder)
-    return "" if os.access(there, os.W_OK | os.X_OK) else f"{there} may not be written, and the folder is not there"
+    fault = write_fault(there)
+    return fault if not fault or there == folder.absolute() else f"not there, and {there} cannot be written: {fault}"
 
 
 def _room(places: Places) -> Iterator[Finding]:

@@ -62,13 +62,13 @@ def judge_address(address: str, source: str, *, in_container: bool = False) -> I
         )
         if port == _DASHBOARD_PORT:
             return
-    if in_container and host in _LOCAL:
+    fault = connect_fault(host, port)
+    if fault and in_container and host in _LOCAL:
         yield found(
             "ray-address-loopback",
             f"{source}=`{address}`, in a container",
             "name the head by the address that other nodes reach",
         )
-    fault = connect_fault(host, port)
     if fault:
         evidence = f"{source}=`{address}`: {fault}"
         action = (
@@ -93,12 +93,10 @@ def connect_fault(host: str, port: int) -> str:
     """Open a connection and close it; return why it did not work, or nothing."""
     try:
         socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
-    except TimeoutError:
-        return f"no answer within {_CONNECT_SECONDS:g} s"
     except OSError as err:
-        return err.strerror or str(err)
-    else:
-        return ""
+        late = isinstance(err, TimeoutError)
+        return f"no answer within {_CONNECT_SECONDS:g} s" if late else err.strerror or str(err)
+    return ""
 
 
 def remembered(environ: Mapping[str, str]) -> tuple[Path, str] | None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_READ = 0  # NVML_P2P_CAPS_INDEX_READ: nvidia-ml-py defines it as a tuple, which its own function does not take
+
 
 def ask(call: Callable[..., Any], *arguments: Any) -> Any:
     """Return an answer, or None for whatever the GPU or driver does not support or permit."""
@@ -51,7 +53,7 @@ def reach(count: int, nvml: Any) -> list[list[int]]:
     missing = []
     for one in range(count):
         for other in range(one + 1, count):
-            status = ask(nvml.nvmlDeviceGetP2PStatus, handles[one], handles[other], nvml.NVML_P2P_CAPS_INDEX_READ)
+            status = ask(nvml.nvmlDeviceGetP2PStatus, handles[one], handles[other], _READ)
             if status not in (None, nvml.NVML_P2P_STATUS_OK):
                 missing.append([one, other, int(status)])
     return missing

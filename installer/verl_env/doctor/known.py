@@ -284,11 +284,6 @@ KNOWN: dict[str, Known] = {
         title="this Python's shared library is missing or of another version",
         why="extensions that link libpython do not load, or crash",
     ),
-    "python-unsupported": Known(
-        area="environment",
-        title="this Python is too new or too old for the packages in it",
-        why="packages without a build for it were compiled or skipped",
-    ),
     "row-does-not-fit": Known(
         area="environment",
         title="the environment's row does not fit this node",

@@ -1,0 +1,549 @@
+"""`verl-env doctor` as a user runs it, with faults that are really there."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+import pytest
+
+TOKEN = "hf_" + "t0ken" * 4
+LINE = "ImportError: libcudart.so.13: cannot open shared object file: No such file or directory\n"
+
+
+def ids(done):
+    """Return the findings' ids of a call with --json."""
+    return [finding["id"] for finding in done.json["data"]["findings"]]
+
+
+def of(done, finding_id):
+    """Return one finding."""
+    return next(finding for finding in done.json["data"]["findings"] if finding["id"] == finding_id)
+
+
+def doctor(tool, *words, **variables):
+    """Run doctor, patient: the machine that runs tests may be busy."""
+    return tool("doctor", "--json", "--deep", *words, **variables)
+
+
+@pytest.fixture
+def as_nobody():
+    """Skip where the user may write everywhere: permissions cannot be brought about as root."""
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+
+
+# --log
+
+
+def test_log_of_a_file(tool, tmp_path):
+    """A log is explained as JSON, with the exit code of findings."""
+    (tmp_path / "run.log").write_text(f"INFO start\n(WorkerDict pid=7) {LINE}")
+    done = doctor(tool, "--log", tmp_path / "run.log")
+    first = done.json["data"]["explanations"][0]
+    assert (8, "libcudart-missing", "high") == (done.code, first["class"], first["confidence"])
+    assert [{"line": 2, "worker": "WorkerDict pid=7", "text": LINE.strip()}] == first["evidence"]
+    assert {"cause", "remedy"} < set(first)
+
+
+def test_log_on_stdin(tool):
+    """`-` reads stdin."""
+    child = subprocess.run(
+        [sys.executable, "-m", "verl_env", "doctor", "--log", "-"],
+        input=LINE,
+        env=tool.variables(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (8, True) == (child.returncode, "libcudart-missing" in child.stdout)
+
+
+def test_log_compressed(tool, tmp_path):
+    """A log that was compressed is read."""
+    (tmp_path / "run.log.gz").write_bytes(gzip.compress(LINE.encode()))
+    assert 8 == doctor(tool, "--log", tmp_path / "run.log.gz").code
+
+
+def test_log_not_known(tool, tmp_path):
+    """A log that nothing explains says so, and exits with 0."""
+    (tmp_path / "run.log").write_text("KeyError: 'prompt'\n")
+    done = tool("doctor", "--log", tmp_path / "run.log")
+    assert (0, True) == (done.code, done.out.startswith("not known"))
+
+
+def test_log_that_is_not_there(tool):
+    """A missing log is an error of the arguments."""
+    done = doctor(tool, "--log", "/nonexistent/run.log")
+    assert (2, "usage") == (done.code, done.json["errors"][0]["code"])
+
+
+def test_log_held_against_a_described_node(tool, tmp_path):
+    """A node that is described confirms, or doubts."""
+    (tmp_path / "run.log").write_text("libc.so.6: version `GLIBC_2.34' not found (required by a.so)\n")
+    said = [
+        doctor(tool, "--log", tmp_path / "run.log", "--glibc", glibc).json["data"]["explanations"][0]
+        for glibc in ("2.31", "2.39")
+    ]
+    assert ["high", "medium"] == [one["confidence"] for one in said]
+    assert "confirmed here: glibc is 2.31" in said[0]["node"]
+
+
+def test_log_hides_secrets(tool, tmp_path):
+    """A token in a line of evidence is not printed."""
+    (tmp_path / "run.log").write_text(f"HF_TOKEN=hf_abcdefghijklmnopqrstuv {LINE}")
+    done = doctor(tool, "--log", tmp_path / "run.log")
+    assert "hf_abcdefghij" not in done.out
+
+
+# the shell
+
+
+def test_polluted_pythonpath(tool, tmp_path):
+    """A PYTHONPATH that holds a package of the stack is an error, and names it."""
+    (tmp_path / "leak/torch").mkdir(parents=True)
+    (tmp_path / "leak/torch/__init__.py").touch()
+    path = os.pathsep.join([str(tmp_path / "leak"), tool.variables()["PYTHONPATH"]])
+    finding = of(doctor(tool, "--only", "shell", PYTHONPATH=path), "pythonpath-set")
+    assert ("error", True) == (finding["severity"], "it holds torch" in finding["evidence"])
+
+
+def test_conda_like_library_path(tool, tmp_path):
+    """A folder with an own libstdc++ and libcudart on LD_LIBRARY_PATH is named; the driver's folder is not."""
+    for name in (
+        "conda/lib/libstdc++.so.6",
+        "conda/lib/libcudart.so.12",
+        "driver/libcuda.so.1",
+        "driver/libnccl-net.so",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    path = f"{tmp_path}/conda/lib:{tmp_path}/driver"
+    finding = of(doctor(tool, "--only", "shell", LD_LIBRARY_PATH=path), "library-path-shadows")
+    assert f"{tmp_path}/conda/lib: libcudart.so, libstdc++.so" in finding["evidence"]
+    assert "driver" not in finding["evidence"]
+
+
+def test_user_site(tool):
+    """Packages of the stack in ~/.local are named."""
+    site = tool.home / ".local/lib/python3.11/site-packages/ray"
+    site.mkdir(parents=True)
+    (site / "__init__.py").touch()
+    assert "holds ray" in of(doctor(tool, "--only", "shell"), "user-site-leaks")["evidence"]
+    assert "user-site-leaks" not in ids(doctor(tool, "--only", "shell", PYTHONNOUSERSITE="1"))
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected", "seen"),
+    [
+        ({"CUDA_HOME": ":/usr/local/cuda"}, "cuda-home-broken", "a list or blanks"),
+        ({"CUDA_HOME": "/nonexistent/cuda"}, "cuda-home-broken", "no such folder"),
+        ({"CUDA_HOME": "/"}, "cuda-home-broken", "no bin/nvcc"),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-1c2d3e4f"}, "visible-devices", "GPU-1c2d3e4f"),
+        ({"CUDA_VISIBLE_DEVICES": "0,0"}, "visible-devices", "twice"),
+        ({"CUDA_VISIBLE_DEVICES": "MIG-1c2d3e4f"}, "visible-devices-mig", "MIG-1c2d3e4f"),
+        ({"CONDA_PREFIX": "/opt/conda"}, "conda-active", "/opt/conda"),
+        ({"LD_PRELOAD": ""}, None, ""),
+        ({"CUDA_VISIBLE_DEVICES": "0,1"}, None, ""),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, "expandable-segments", "PYTORCH_CUDA_ALLOC_CONF"),
+        ({"CUDA_LAUNCH_BLOCKING": "1"}, "allocator-blocking", "CUDA_LAUNCH_BLOCKING"),
+    ],
+)
+def test_variables(tool, variables, expected, seen):
+    """Each variable that changes what runs gives its finding, and a harmless value none."""
+    done = doctor(tool, "--only", "shell", **variables)
+    found = [name for name in ids(done) if name != "pythonpath-set"]
+    assert ([expected] if expected else []) == found
+    assert expected is None or seen in of(done, expected)["evidence"]
+
+
+# room
+
+
+@pytest.fixture
+def small_tmpfs(tmp_path):
+    """Mount a tmpfs of 1 MB; skip where that is not allowed."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip("this user may not mount a tmpfs")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_full_temporary_folder(tool, small_tmpfs):
+    """A temporary folder that is full cannot be written, and nothing of the probe stays."""
+    (small_tmpfs / "fill").write_bytes(b"x" * (1 << 20))
+    finding = of(doctor(tool, "--only", "room", TMPDIR=str(small_tmpfs)), "tmp-not-writable")
+    assert ("No space left on device", ["fill"]) == (finding["evidence"].rpartition(": ")[2], os.listdir(small_tmpfs))
+
+
+def test_small_temporary_folder(tool, small_tmpfs):
+    """A temporary folder with little room is named with what is free."""
+    assert "1.0 MB free" in of(doctor(tool, "--only", "room", TMPDIR=str(small_tmpfs)), "tmp-full")["evidence"]
+
+
+def test_few_open_files(tool):
+    """A low limit of open files is named."""
+    child = subprocess.run(
+        [
+            "sh",
+            "-c",
+            'ulimit -n 256; exec "$@"',
+            "sh",
+            sys.executable,
+            "-m",
+            "verl_env",
+            "doctor",
+            "--json",
+            "--only",
+            "room",
+        ],
+        env=tool.variables(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = {it["id"]: it["evidence"] for it in json.loads(child.stdout)["data"]["findings"]}
+    assert "ulimit -n is 256" in found["open-files-low"]
+
+
+# environments
+
+
+def test_no_environment(tool):
+    """Without an environment in use, that is said, with how to get one."""
+    assert ["no-environment"] == ids(doctor(tool, "--only", "environment"))
+
+
+def test_python_by_path(tool):
+    """Any Python can be looked at; one that starts and has nothing of the stack gives no error."""
+    done = doctor(tool, sys.executable, "--only", "environment")
+    assert [] == [it["id"] for it in done.json["data"]["findings"] if it["severity"] == "error"]
+
+
+def test_python_without_headers(tool, tmp_path):
+    """A Python whose Python.h is missing is named."""
+    folder = made_venv(
+        tmp_path,
+        '{"version": "3.11.2", "prefix": "/p", "base": "/p", "include": "/nonexistent/include", "shared": false, "library": "", "libdir": ""}',
+    )
+    assert "/nonexistent/include/Python.h" in of(doctor(tool, folder, "--only", "build"), "python-headers")["evidence"]
+
+
+def test_python_of_two_versions(tool, tmp_path):
+    """A Python that names a libpython of another minor is an error."""
+    folder = made_venv(
+        tmp_path,
+        '{"version": "3.11.2", "prefix": "/p", "base": "/p", "include": "/", "shared": true, "library": "libpython3.12.so.1.0", "libdir": "/"}',
+    )
+    assert "libpython3.12.so.1.0" in of(doctor(tool, folder, "--only", "environment"), "python-libpython")["evidence"]
+
+
+def test_python_that_does_not_start(tool, tmp_path):
+    """A Python that ends with an error is named with its words."""
+    folder = made_venv(tmp_path, "", "echo 'error while loading shared libraries: libpython3.11.so.1.0' >&2; exit 127")
+    assert "libpython3.11.so.1.0" in of(doctor(tool, folder, "--only", "environment"), "environment-broken")["evidence"]
+
+
+def made_venv(tmp_path, answers, script=None):
+    """Lay out a venv whose Python is a script that answers what it is told."""
+    folder = tmp_path / "venv"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "lib/python3.11/site-packages").mkdir(parents=True)
+    (folder / "pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.11.2\n")
+    program = folder / "bin/python"
+    program.write_text(f"#!/bin/sh\n{script or f'echo {json.dumps(answers)!s}'}\n")
+    program.chmod(0o755)
+    return folder
+
+
+def distribution(folder, name, version, *requires):
+    """Lay a distribution's metadata into a venv."""
+    info = folder / f"lib/python3.11/site-packages/{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir()
+    lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {it}" for it in requires)]
+    (info / "METADATA").write_text("Metadata-Version: 2.1\n" + "\n".join(lines) + "\n")
+
+
+ANSWERS = '{"version": "3.11.2", "prefix": "/p", "base": "/p", "include": "/usr/include", "shared": false, "library": "", "libdir": ""}'
+
+
+def test_two_cuda_majors(tool, tmp_path):
+    """Packages of two CUDA majors in one environment are an error that names them."""
+    folder = made_venv(tmp_path, ANSWERS)
+    distribution(folder, "torch", "2.9.1+cu128")
+    distribution(folder, "nvidia-cuda-runtime-cu12", "12.8.90")
+    distribution(folder, "nvidia-cuda-runtime", "13.0.96")
+    assert "two-cuda-majors" in ids(doctor(tool, folder, "--only", "environment"))
+
+
+def test_flashinfer_versions(tool, tmp_path):
+    """Packages of flashinfer of different versions are an error."""
+    folder = made_venv(tmp_path, ANSWERS)
+    for name, version in (("torch", "2.11.0+cu130"), ("flashinfer-python", "0.6.12"), ("flashinfer-cubin", "0.6.9")):
+        distribution(folder, name, version)
+    assert "flashinfer-versions" in of(doctor(tool, folder, "--only", "environment"), "set-incoherent")["evidence"]
+
+
+def test_cpu_torch_where_a_gpu_is(tool, tmp_path):
+    """A CPU torch is an error on a node with a GPU."""
+    folder = made_venv(tmp_path, ANSWERS)
+    distribution(folder, "torch", "2.13.0+cpu")
+    done = doctor(tool, folder, "--only", "environment", "--driver", "580.95.05", "--gpu", "h200")
+    assert "torch 2.13.0+cpu" in of(done, "torch-cpu-on-gpu")["evidence"]
+
+
+def test_no_compiler(tool, tmp_path):
+    """Without gcc and clang on PATH, that is said; a CC that is not there too."""
+    assert "neither gcc nor clang" in of(doctor(tool, "--only", "build", PATH=str(tmp_path)), "no-compiler")["evidence"]
+    assert "CC=`nocc`" in of(doctor(tool, "--only", "build", CC="nocc"), "no-compiler")["evidence"]
+
+
+def test_broken_compiler(tool, tmp_path):
+    """A compiler that cannot compile is named with its words."""
+    fake = tmp_path / "gcc"
+    fake.write_text("#!/bin/sh\necho 'fatal error: stdint.h: No such file or directory' >&2; exit 1\n")
+    fake.chmod(0o755)
+    assert "stdint.h" in of(doctor(tool, "--only", "build", PATH=str(tmp_path)), "compiler-broken")["evidence"]
+
+
+# Hugging Face
+
+
+def test_unwritable_cache(tool, tmp_path, as_nobody):  # noqa: ARG001 - skips
+    """A cache that may not be written is an error that names variable and folder."""
+    folder = tmp_path / "hf"
+    folder.mkdir(mode=0o555)
+    finding = of(doctor(tool, "--only", "huggingface", HF_HOME=str(folder)), "hf-home-not-writable")
+    assert f"{folder} (HF_HOME): Permission denied" == finding["evidence"]
+
+
+def test_cache_on_a_read_only_place(tool):
+    """A cache on a file system that nobody can write, root neither, is an error."""
+    finding = of(doctor(tool, "--only", "huggingface", HF_HOME="/proc/hf"), "hf-home-not-writable")
+    assert "/proc/hf" in finding["evidence"]
+
+
+def test_cache_that_is_a_file(tool, tmp_path):
+    """A file where the cache should be is an error."""
+    (tmp_path / "hf").touch()
+    assert (
+        "is not a folder"
+        in of(doctor(tool, "--only", "huggingface", HF_HOME=str(tmp_path / "hf")), "hf-home-not-writable")["evidence"]
+    )
+
+
+def test_two_caches_and_flags(tool, tmp_path):
+    """Models in the default cache while HF_HOME is elsewhere, offline flags and old variables are named."""
+    (tool.home / ".cache/huggingface/hub/models--a--b").mkdir(parents=True)
+    done = doctor(
+        tool,
+        "--only",
+        "huggingface",
+        HF_HOME=str(tmp_path / "hf"),
+        HF_HUB_OFFLINE="1",
+        TRANSFORMERS_CACHE="/x",
+        HUGGING_FACE_HUB_TOKEN=TOKEN,
+    )
+    assert {"hf-two-caches", "hf-offline", "hf-legacy-variable"} <= set(ids(done))
+    assert TOKEN not in done.out
+
+
+def tensors(path, size, *, cut=0):
+    """Write a safetensors file with one tensor."""
+    header = json.dumps({"a": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + b"\0" * (size - cut))
+
+
+def model(folder, **config):
+    """Lay out a model's folder."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"model_type": "tiny", **config}))
+    (folder / "tokenizer.json").write_text("{}")
+    return folder
+
+
+def test_model_whole(tool, tmp_path):
+    """A whole model gives no finding."""
+    folder = model(tmp_path / "m")
+    tensors(folder / "model.safetensors", 10)
+    assert (0, []) == ((done := doctor(tool, "--only", "gpu", "--hf-model", folder)).code, ids(done))
+
+
+def test_model_incomplete(tool, tmp_path):
+    """Shards that the index names and are missing, cut off or empty are named; code of its own too."""
+    folder = model(tmp_path / "m", auto_map={"AutoModel": "modeling.M"})
+    tensors(folder / "s1.safetensors", 10, cut=3)
+    (folder / "s3.safetensors").touch()
+    shards = {"a": "s1.safetensors", "b": "s2.safetensors", "c": "s3.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    done = doctor(tool, "--only", "gpu", "--hf-model", folder)
+    evidence = of(done, "hf-model-incomplete")["evidence"]
+    assert ["hf-model-incomplete", "hf-model-code"] == ids(done)
+    assert all(
+        words in evidence for words in ("s1.safetensors has", "s2.safetensors is missing", "s3.safetensors is empty")
+    )
+
+
+def test_model_in_the_cache(tool, tmp_path):
+    """A cached model is found through its refs; an unfinished download is named."""
+    hub = tmp_path / "hf/hub/models--org--tiny"
+    snapshot = model(hub / "snapshots/abc")
+    tensors(snapshot / "model.safetensors", 10)
+    (hub / "refs").mkdir()
+    (hub / "refs/main").write_text("abc")
+    assert [] == ids(doctor(tool, "--only", "gpu", "--hf-model", "org/tiny", HF_HOME=str(tmp_path / "hf")))
+    (hub / "blobs").mkdir()
+    (hub / "blobs/x.incomplete").write_bytes(b"12345")
+    done = doctor(tool, "--only", "gpu", "--hf-model", "org/tiny", HF_HOME=str(tmp_path / "hf"))
+    assert "1 unfinished downloads, 5 B" in of(done, "hf-model-incomplete")["evidence"]
+
+
+def test_model_absent_and_offline(tool, tmp_path):
+    """A model that is not cached while downloads are off is an error."""
+    done = doctor(tool, "--only", "gpu", "--hf-model", "org/none", HF_HOME=str(tmp_path), HF_HUB_OFFLINE="1")
+    assert "HF_HUB_OFFLINE=1" in of(done, "hf-model-missing")["evidence"]
+
+
+@pytest.fixture
+def hub():
+    """Serve a hub on loopback that answers what it is told."""
+    import threading
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.server.seen.append(self.headers.get("authorization"))
+            self.send_response(self.server.status)
+            self.send_header("content-length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_):
+            return
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    server.seen, server.status = [], 200
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [(200, "hf-model-missing"), (401, "hf-no-token"), (403, "hf-no-token"), (404, "hf-model-missing")],
+)
+def test_model_of_a_hub(tool, tmp_path, hub, status, expected):
+    """What the hub answers becomes the finding; the token is sent and never shown."""
+    hub.status = status
+    endpoint = f"http://127.0.0.1:{hub.server_port}"
+    done = doctor(
+        tool,
+        "--only",
+        "gpu",
+        "--hf-model",
+        "org/gated",
+        HF_HOME=str(tmp_path),
+        HF_ENDPOINT=endpoint,
+        HF_TOKEN=TOKEN,
+    )
+    assert ([expected], [f"Bearer {TOKEN}"]) == (ids(done), hub.seen)
+    assert TOKEN not in done.out + done.err
+
+
+def test_hub_out_of_reach(tool, tmp_path):
+    """A hub that refuses connections is out of reach."""
+    done = doctor(tool, "--only", "gpu", "--hf-model", "org/x", HF_HOME=str(tmp_path), HF_ENDPOINT="http://127.0.0.1:9")
+    assert ["hf-unreachable"] == ids(done)
+
+
+# Ray
+
+
+def test_dashboard_port(tool):
+    """RAY_ADDRESS with the dashboard's port is named, with what belongs there."""
+    finding = of(doctor(tool, "--only", "ray", RAY_ADDRESS="http://10.0.0.1:8265"), "ray-dashboard-port")
+    assert "10.0.0.1:6379" in finding["action"]
+
+
+def test_nobody_answers(tool):
+    """A head that refuses is an error; one that answers is not."""
+    assert "ray-unreachable" in ids(doctor(tool, "--only", "ray", RAY_ADDRESS="127.0.0.1:9"))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert [] == ids(doctor(tool, "--only", "ray", RAY_ADDRESS=f"127.0.0.1:{server.getsockname()[1]}"))
+
+
+def test_stale_session(tool, tmp_path):
+    """A remembered cluster that does not answer is named with the file that remembers it."""
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray/ray_current_cluster").write_text("127.0.0.1:9")
+    finding = of(doctor(tool, "--only", "ray", RAY_TMPDIR=str(tmp_path)), "ray-stale-session")
+    assert finding["evidence"].startswith(f"{tmp_path}/ray/ray_current_cluster says 127.0.0.1:9: ")
+
+
+def test_long_temporary_path(tool, tmp_path):
+    """A temporary folder that leaves no room for a socket's name is an error."""
+    assert ["ray-temp-path"] == ids(doctor(tool, "--only", "ray", RAY_TMPDIR=str(tmp_path / ("x" * 60))))
+
+
+# the command itself
+
+
+def test_clean(tool):
+    """Nothing wrong: exit code 0, and where was looked."""
+    done = tool("doctor", "--only", "ray", RAY_TMPDIR="/tmp")
+    assert (0, True) == (done.code, done.out.startswith("nothing found\nlooked at: ray"))
+
+
+def test_skip(tool):
+    """An area that is skipped is not looked at."""
+    done = doctor(tool, "--skip", "environment", "--skip", "shell", "--skip", "node", "--skip", "gpu")
+    assert ["room", "build", "huggingface", "ray"] == done.json["data"]["areas"]
+
+
+def test_text_has_every_part(tool):
+    """A finding is told with what, where, why and what to do, and counted."""
+    done = tool("doctor", "--only", "environment")
+    assert ["warning: no environment", "  seen  ", "  why   ", "  do    "] == [
+        line[:23] if number == 0 else line[:8] for number, line in enumerate(done.out.splitlines()[:4])
+    ]
+    assert "1 warning" in done.out
+
+
+def test_request_for_an_administrator():
+    """Where only an administrator can act, the request is written out."""
+    from verl_env.commands.doctor import plain
+    from verl_env.node.facts import Finding
+
+    finding = Finding(id="fabric-manager", severity="error", what="w", evidence="cuInit: 802", why="y", action="a")
+    assert "Please install nvidia-fabricmanager" in plain(finding)["request"]
+    assert "cuInit: 802" in plain(finding)["request"]
+
+
+def test_hanging_file_system(tool, tmp_path):
+    """A cache on a file system that never answers costs its area, and not the answer."""
+    fifo = tmp_path / "venv/bin"
+    fifo.mkdir(parents=True)
+    program = fifo / "gcc"
+    program.write_text("#!/bin/sh\nsleep 60\n")
+    program.chmod(0o755)
+    started = time.monotonic()
+    done = doctor(tool, "--only", "build", "--only", "ray", PATH=f"{fifo}:/usr/bin:/bin")
+    assert done.json["data"]["areas"] == ["build", "ray"]
+    assert time.monotonic() - started < 50  # far from the 60 s that the program would take
+
+
+def test_nothing_is_left(tool):
+    """Doctor writes nothing into the home, and leaves no process."""
+    before = sorted(str(it) for it in tool.home.rglob("*"))
+    doctor(tool)
+    assert before == sorted(str(it) for it in tool.home.rglob("*"))
