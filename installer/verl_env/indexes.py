@@ -19,10 +19,21 @@ from verl_env.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorExport:
+    """A variable that a mirror asks for, where the lock has the package `needs`; `why` names the mirror."""
+
+    name: str
+    value: str
+    why: str
+    needs: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Indexes:
     """What `default` means here, and where else a pinned file may be found.
 
-    `default` is None for uv's own default index. `origins` are (setting, its value without credentials).
+    `default` is None for uv's own default index. `origins` are (setting, its value without credentials). `mirrors`
+    give a source (option of uv, URL) to ask before its own index; `exports` are variables that they ask for.
     """
 
     default: str | None = None
@@ -30,6 +41,8 @@ class Indexes:
     find_links: tuple[str, ...] = ()
     origins: tuple[tuple[str, str], ...] = ()
     by_source: Mapping[str, str] = field(default_factory=dict)
+    mirrors: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    exports: tuple[MirrorExport, ...] = ()
 
 
 def masked(url: str) -> str:

@@ -62,7 +62,12 @@ def read_situation(args: argparse.Namespace) -> Situation:
     )
     folders = {"environments": paths.environments(), "cache": paths.uv_cache()}
     node = node_from_arguments(args, names=matrix.gpu_names(), folders=folders)
-    return Situation(matrix=matrix, node=node, wishes=wishes, indexes=read_indexes(args.index))
+    indexes = read_indexes(args.index)
+    if args.mirror:
+        from verl_env.mirrors import with_mirrors
+
+        indexes = with_mirrors(indexes, args.mirror, matrix.facts, asked=bool(args.index))
+    return Situation(matrix=matrix, node=node, wishes=wishes, indexes=indexes)
 
 
 def _minor(asked: str) -> str:

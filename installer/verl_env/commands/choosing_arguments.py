@@ -22,4 +22,5 @@ def add_choosing_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--prefer-native", action="store_true", help="native support before a newer verl")
     group.add_argument("--allow-unproved", action="store_true", help="also rows that nobody has installed yet")
     group.add_argument("--index", metavar="URL", help="package index in place of the one uv and pip are set up with")
+    group.add_argument("--mirror", metavar="NAME", help="public mirrors by name (tsinghua,sjtu,hf-mirror), or `auto`")
     add_node_arguments(parser)

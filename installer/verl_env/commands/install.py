@@ -27,6 +27,7 @@ from verl_env.lock.locate import locate
 from verl_env.lock.lockfile import Lock, render_lock
 from verl_env.lock.read import read_lock
 from verl_env.matrix.load import load_pins
+from verl_env.mirror_exports import asked_for
 from verl_env.node.system import read_glibc, read_machine
 from verl_env.output import Result, human_bytes
 
@@ -124,7 +125,7 @@ def _plan(
         interpreter=interpreter,
         index_options=located.options,
         parts=located.parts,
-        around=look_around(node, measured=not node.described),
+        around=replace(look_around(node, measured=not node.described), extra=asked_for(situation.indexes, lock)),
         device=device_of(node),
         level=args.level,
         job_seconds=args.time_limit,

@@ -39,6 +39,7 @@ class Surroundings:
     hugging_face: tuple[str, str]
     token_file: str | None = None
     library_folder: str | None = None
+    extra: tuple[Export, ...] = ()
 
 
 def exports_of(table: Table, folder: str, around: Surroundings) -> tuple[tuple[Export, ...], tuple[str, ...]]:
@@ -61,6 +62,7 @@ def exports_of(table: Table, folder: str, around: Surroundings) -> tuple[tuple[E
         why = "libcuda.so.1 is found nowhere else"
         found.append(Export(name="LD_LIBRARY_PATH", value=around.library_folder, how=PREPEND, why=why))
     found += [Export(name=name, value=value, how=SET, why="the row") for name, value in table.exports.items()]
+    found += around.extra
     return tuple(found), tuple(notes)
 
 

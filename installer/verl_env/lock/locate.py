@@ -143,7 +143,8 @@ def _places(source: str, pins: tuple[Pin, ...], indexes: Indexes, facts: Facts) 
     near = (*_folders(indexes), *_extras(indexes))
     if source == "default":
         return (default, *near)
-    return (*own, *near, default) if source in indexes.by_source else (*near, default, *own)
+    named = source in indexes.by_source or source in indexes.mirrors
+    return (*own, *near, default) if named else (*near, default, *own)
 
 
 def source_options(source: str, pins: tuple[Pin, ...], indexes: Indexes, facts: Facts) -> Iterator[tuple[str, str]]:
@@ -151,6 +152,8 @@ def source_options(source: str, pins: tuple[Pin, ...], indexes: Indexes, facts: 
     if chosen := indexes.by_source.get(source):
         yield ("--index", chosen)
         return
+    if mirror := indexes.mirrors.get(source):
+        yield mirror
     known = facts.source(source)
     if known is None or known.url is None:
         return

@@ -7,7 +7,7 @@ source writes them; only packaging compares them.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from packaging.utils import canonicalize_name
@@ -110,6 +110,21 @@ class SourceFacts:
     mirrors: tuple[Mirror, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorSet:
+    """What `--mirror ID` stands for: every source's mirror called `name`, and variables for the environment.
+
+    The `exports` are written only where the lock has the package `needs`. `note` says what else that means.
+    """
+
+    id: str
+    where: str
+    name: str = ""
+    exports: dict[str, str] = field(default_factory=dict)
+    needs: str | None = None
+    note: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Facts:
     """All facts of a matrix, with their look-ups."""
@@ -119,6 +134,7 @@ class Facts:
     gpus: tuple[GpuFacts, ...]
     sources: tuple[SourceFacts, ...]
     generations: tuple[GenerationFacts, ...] = ()
+    mirror_sets: tuple[MirrorSet, ...] = ()
 
     def toolkit(self, version: str) -> ToolkitFacts | None:
         """Return the toolkit of this version's minor: `13.0.88` is toolkit 13.0."""
@@ -205,6 +221,7 @@ def parse_facts(
         builds=_records(BuildFacts, "torch.toml", _listed(torch, "build"), faults),
         gpus=_records(GpuFacts, "gpus.toml", _listed(gpus, "gpu"), faults),
         sources=_records(SourceFacts, "mirrors.toml", _named(mirrors, "source", "symbol"), faults),
+        mirror_sets=_records(MirrorSet, "mirrors.toml", _named(mirrors, "mirror", "id"), faults),
         generations=_records(GenerationFacts, "cuda.toml", _listed(cuda, "generation"), faults),
     )
     if faults:
