@@ -20,7 +20,6 @@ _MINOR = re.compile(r"libpython(\d+\.\d+)")
 # Rules whose finding has an id of its own, since failures name it; the others share one.
 _OWN_ID = {"two-cuda-majors": "two-cuda-majors"}
 _SHOWN = 8
-_USUAL_PTH = ("distutils-precedence.pth", "_virtualenv.pth")  # setuptools' and virtualenv's own
 
 
 def check_environment(situation: Situation) -> Iterator[Finding]:
@@ -38,10 +37,6 @@ def check_environment(situation: Situation) -> Iterator[Finding]:
     yield from _torch(situation, subject)
     yield from _coherence(situation, subject)
     yield from _fit(situation, subject)
-    startup = dict.fromkeys(it for it in (subject.layout.startup if subject.layout else ()) if it not in _USUAL_PTH)
-    if startup and not subject.receipt:
-        evidence = f"{subject.folder}: {', '.join(list(startup)[:_SHOWN])}"
-        yield found("pth-code", evidence, "see that each is meant (editable installs are)")
     if situation.deep:
         yield from _files(subject)
 

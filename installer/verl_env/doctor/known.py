@@ -304,11 +304,6 @@ KNOWN: dict[str, Known] = {
         title="packages do not go together",
         why="imports fail, or kernels do",
     ),
-    "pth-code": Known(
-        area="environment",
-        title="code runs at every start of this Python (.pth)",
-        why="an editable install or a tool changes what is imported",
-    ),
     # ── build ──
     "no-compiler": Known(
         area="build",
