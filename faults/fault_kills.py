@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -28,7 +29,8 @@ from verl_env.environment.verify import verify_receipt
 if TYPE_CHECKING:
     import random
 
-UV_PHASES = ("locate", "venv", "fetch", "link", "compile", "manifest", "proof")
+# What lasts; whatever verl-env does itself is killed at each of its steps.
+UV_PHASES = ("fetch", "link", "compile", "manifest", "proof", "venv", "locate")
 _POLL = 0.001  # seconds between two looks at what runs
 
 
@@ -224,19 +226,24 @@ def install_steps(world: World, outcomes: dict[str, Outcome], every: int) -> Non
 def install_moments(world: World, outcomes: dict[str, Outcome], each: int, rng: random.Random) -> None:
     """Kill an installation at random moments of every phase that takes a while."""
     for phase in UV_PHASES:
-        lasted = 0.3
         for alone in (False, True):
             outcome = outcomes.setdefault(f"install, moment: {phase}{', verl-env alone' if alone else ''}", Outcome())
-            tries, wanted = 0, each if not alone else max(1, each // 2)
-            while outcome.kills < wanted and tries < 4 * wanted + 4:
-                tries += 1
-                if phase == "fetch":
-                    shutil.rmtree(world.cache, ignore_errors=True)
-                world.server.pause = 0.03 if phase == "fetch" else 0.0
-                lasted = _one_moment(world, outcome, phase, rng.random() * lasted, alone=alone) or lasted
-                world.server.pause = 0.0
-                rerun(world, outcome, f"moment in {phase}")
-                reset(world)
+            moments(world, outcome, phase, each if not alone else max(1, each // 3), rng, alone=alone)
+            print(f"{phase}: {outcome.kills} kills, {outcome.failures}", file=sys.stderr, flush=True)
+
+
+def moments(world: World, outcome: Outcome, phase: str, wanted: int, rng: random.Random, *, alone: bool) -> None:
+    """Kill an installation at random moments of one phase: its whole tree, or verl-env alone."""
+    lasted, tries = 0.3, 0
+    while outcome.kills < wanted and tries < 4 * wanted + 4:
+        tries += 1
+        if phase == "fetch":
+            shutil.rmtree(world.cache, ignore_errors=True)
+        world.server.pause = 0.03 if phase == "fetch" else 0.0
+        lasted = _one_moment(world, outcome, phase, rng.random() * lasted, alone=alone) or lasted
+        world.server.pause = 0.0
+        rerun(world, outcome, f"moment in {phase}")
+        reset(world)
 
 
 def _one_moment(world: World, outcome: Outcome, phase: str, delay: float, *, alone: bool) -> float | None:

@@ -54,10 +54,10 @@ class Server:
 
     def stop(self) -> None:
         """Be gone."""
-        if self.server:
-            self.server.shutdown()
-            self.server.server_close()
-            self.server = None
+        server, self.server = self.server, None
+        if server:
+            server.shutdown()
+            server.server_close()
 
     def page(self, name: str) -> bytes | None:
         """Return the page of a package (PEP 691)."""

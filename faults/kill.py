@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Kill verl-env at many instants of a real installation, and say what came of it.
 
-    python faults/kill.py [--short] [--json FILE]
+    python faults/kill.py [--short] [--json FILE] [--only CAMPAIGN …]
 
 Needs verl-env's dependencies and uv; takes about half an hour (--short: some minutes). Exit 1 when any kill left an
 environment in use that is not whole, or a rerun that did not end well.
@@ -30,31 +30,37 @@ def main() -> int:
     parser.add_argument("--short", action="store_true", help="fewer instants")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     parser.add_argument("--seed", type=int, default=1, help="of the random moments")
+    parser.add_argument("--only", nargs="+", metavar="CAMPAIGN", help="of steps, rollback, prune, lock, moments")
     args = parser.parse_args()
     clean_settings()
     rng, outcomes, began = random.Random(args.seed), {}, time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="verl-env-faults-") as name:
-        world = make_world(Path(name), wheels=6 if args.short else 12, modules=20 if args.short else 30)
+    with tempfile.TemporaryDirectory(prefix="verl-env-faults-") as folder:
+        world = make_world(Path(folder), wheels=6 if args.short else 12, modules=20 if args.short else 30)
         os.environ |= {"VERL_ENV_HOME": str(world.home), "UV_CACHE_DIR": str(world.cache)}
-        campaigns = (
-            lambda: kills.install_steps(world, outcomes, 7 if args.short else 1),
-            lambda: kills.install_moments(world, outcomes, 1 if args.short else 20, rng),
-            lambda: kills.rollback_steps(world, outcomes, 1 if args.short else 2),
-            lambda: kills.prune_steps(world, outcomes, 2 if args.short else 20, rng),
-            lambda: kills.lock_steps(world, outcomes, 4 if args.short else 20),
-        )
-        for campaign in campaigns:
-            campaign()
+        short = args.short
+        campaigns = {
+            "steps": lambda: kills.install_steps(world, outcomes, 7 if short else 1),
+            "rollback": lambda: kills.rollback_steps(world, outcomes, 1 if short else 2),
+            "prune": lambda: kills.prune_steps(world, outcomes, 2 if short else 20, rng),
+            "lock": lambda: kills.lock_steps(world, outcomes, 4 if short else 20),
+            "moments": lambda: kills.install_moments(world, outcomes, 1 if short else 20, rng),
+        }
+        for name in args.only or campaigns:
+            campaigns[name]()
             done = sum(it.kills for it in outcomes.values())
             print(f"{done} kills, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+            keep(args.json, outcomes)
         world.server.stop()
     print(table(outcomes))
-    if args.json:
-        plain = {name: {**vars(it), "left": dict(it.left)} for name, it in outcomes.items()}
-        args.json.write_text(json.dumps(plain, indent=2, default=dict) + "\n")
     failures = [line for it in outcomes.values() for line in it.failures]
     print("\n".join(["", *failures]) if failures else "", file=sys.stderr)
     return 1 if failures else 0
+
+
+def keep(path: Path | None, outcomes: dict[str, kills.Outcome]) -> None:
+    """Write the figures so far."""
+    if path:
+        path.write_text(json.dumps({name: vars(it) for name, it in outcomes.items()}, indent=2, default=dict) + "\n")
 
 
 def table(outcomes: dict[str, kills.Outcome]) -> str:
