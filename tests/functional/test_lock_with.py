@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
+
 import pytest
 
 from tiny import build_wheel, pin_of, sha256_of
@@ -125,6 +128,17 @@ def test_clashes(shop, words, said):
     assert (5, []) == (done.code, [it.name for it in shop.work.iterdir()])
     for line in said:
         assert line in done.err, done.err
+
+
+def test_what_is_published_as_source_only(shop):
+    """A package without a wheel is named, with what to do: nothing is built from source unseen."""
+    with tarfile.open(shop.index.folder / "stone-1.0.tar.gz", "w:gz") as archive:
+        text = b"Metadata-Version: 2.1\nName: stone\nVersion: 1.0\n"
+        about = tarfile.TarInfo("stone-1.0/PKG-INFO")
+        about.size = len(text)
+        archive.addfile(about, io.BytesIO(text))
+    done = shop("lock", "--cpu", "--with", "stone")
+    assert (5, True) == (done.code, "hint: stone: only source is published" in done.err), done.err
 
 
 def test_pre_releases_only_when_asked(shop):

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _NO_RESOLVE = Resolve(requirements=())
 _EXACT = re.compile(r"(?<![\w.-])([a-z0-9][a-z0-9-]*)==([\w.+!]+)")
+_NO_WHEELS = re.compile(r"all versions of ([\w.-]+) have no usable wheels")
+_NO_WHEEL = re.compile(r"([\w-]+)==[\w.+!]+ has no usable wheels")  # of the only version that suits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,9 +180,10 @@ def _explained(err: ResolveError, entry: Entry, base: Pins, wanted: Wanted) -> R
 
 def _hint(said: str, other: str) -> str:
     """Say what to do about packages that are published as source only."""
-    if "no usable wheels" not in said:
+    names = ", ".join(dict.fromkeys(_NO_WHEELS.findall(said) or _NO_WHEEL.findall(said)))
+    if not names:
         return other
-    return "only source is published; build a wheel of it once, and name its folder: UV_FIND_LINKS=FOLDER"
+    return f"{names}: only source is published; build a wheel of it once, and name its folder: UV_FIND_LINKS=FOLDER"
 
 
 def _merged(entry: Entry, base: Pins, packages: list[dict[str, Any]], free: set[str], indexes: Indexes) -> Pins:
