@@ -16,6 +16,7 @@ import random
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -31,12 +32,17 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     parser.add_argument("--seed", type=int, default=1, help="of the random moments")
     parser.add_argument("--only", nargs="+", metavar="CAMPAIGN", help="of steps, rollback, prune, lock, moments")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="print the table of figures that --json wrote")
     args = parser.parse_args()
+    if args.table:
+        print(table(read(args.table)))
+        return 0
     clean_settings()
     rng, outcomes, began = random.Random(args.seed), {}, time.monotonic()
     with tempfile.TemporaryDirectory(prefix="verl-env-faults-") as folder:
         world = make_world(Path(folder), wheels=6 if args.short else 12, modules=20 if args.short else 30)
         os.environ |= {"VERL_ENV_HOME": str(world.home), "UV_CACHE_DIR": str(world.cache)}
+        kills.progress = lambda: keep(args.json, outcomes)
         short = args.short
         campaigns = {
             "steps": lambda: kills.install_steps(world, outcomes, 7 if short else 1),
@@ -61,6 +67,15 @@ def keep(path: Path | None, outcomes: dict[str, kills.Outcome]) -> None:
     """Write the figures so far."""
     if path:
         path.write_text(json.dumps({name: vars(it) for name, it in outcomes.items()}, indent=2, default=dict) + "\n")
+
+
+def read(path: Path) -> dict[str, kills.Outcome]:
+    """Read figures back."""
+    counters = ("left", "in_use", "reruns")
+    return {
+        name: kills.Outcome(**{key: Counter(value) if key in counters else value for key, value in it.items()})
+        for name, it in json.loads(path.read_text()).items()
+    }
 
 
 def table(outcomes: dict[str, kills.Outcome]) -> str:

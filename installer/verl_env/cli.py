@@ -122,7 +122,10 @@ def _bug(command: str, err: Exception, *, as_json: bool) -> int:
 def _dispatch(command: str, words: list[str]) -> Result | int:
     """Build the parser with the one command that is asked for, and run it."""
     from verl_env import arguments, output, process
+    from verl_env.environment import again
 
+    if command == "install" and (known := again.answer(words)):
+        return known
     parser = arguments.Parser(
         prog="verl-env",
         description="Which verl environment works on this node, and how to get exactly that one.",
@@ -147,6 +150,8 @@ def _dispatch(command: str, words: list[str]) -> Result | int:
     if args.home is not None:
         os.environ["VERL_ENV_HOME"] = os.path.abspath(os.path.expanduser(args.home))
     result: Result | int = run(args)
+    if command == "install" and not isinstance(result, int):
+        again.remember(words, result)
     return result
 
 
