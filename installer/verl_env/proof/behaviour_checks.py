@@ -225,7 +225,8 @@ def ray_actor():
     import numpy as np
     import ray
 
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    # "local": a cluster that runs on this machine is not joined, and not disturbed
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
 
     @ray.remote
     class Counter:
@@ -252,7 +253,7 @@ def verl_worker_group():
     from verl.single_controller.base.decorator import Dispatch, register
     from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup
 
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
 
     @ray.remote
     class Doubler(Worker):
