@@ -16,7 +16,7 @@ from verl_env.indexes import masked
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from requests import Response, Session  # noqa: TC004 - a type of a field is not evaluated
+    from requests import Response, Session
 
     from verl_env.indexes import Indexes
 

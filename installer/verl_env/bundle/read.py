@@ -36,9 +36,17 @@ class Bundle:
 
     def __init__(self, given: Path) -> None:
         """Open it, read its list of contents, and see whether all of it is here; raises BundleError."""
-        self.paths = paths = find_pieces(given)
-        self.given = given
-        self._reader = PieceReader(paths)
+        self.given, self.paths = given, find_pieces(given)
+        self._reader = PieceReader(self.paths)
+        try:
+            self.manifest: Manifest = self._opened()
+        except BaseException:
+            self.close()
+            raise
+
+    def _opened(self) -> Manifest:
+        """Read the list of contents."""
+        given = self.given
         head = self._reader.read_at(0, HEADER_BYTES)
         self._framed = head.startswith(frames.MAGIC)
         if self._framed and not frames.is_ours(head):
@@ -51,8 +59,9 @@ class Bundle:
         self._manifest_bytes = self._plain(HEADER_BYTES, size)
         if len(self._manifest_bytes) != size:
             raise BundleError(f"`{given}` is cut in its list of contents", hint=_AGAIN)
-        self.manifest: Manifest = parse_manifest(self._manifest_bytes, str(given))
-        self._check_size(paths)
+        manifest = parse_manifest(self._manifest_bytes, str(given))
+        self._check_size(manifest)
+        return manifest
 
     def close(self) -> None:
         """Close its files."""
@@ -63,13 +72,13 @@ class Bundle:
         """The sha256 of the list of contents, which names the hash of everything else."""
         return "sha256:" + hashlib.sha256(self._manifest_bytes).hexdigest()
 
-    def _check_size(self, paths: tuple[Path, ...]) -> None:
-        whole = total_bytes(self._manifest_bytes, self.manifest)
+    def _check_size(self, manifest: Manifest) -> None:
+        whole = total_bytes(self._manifest_bytes, manifest)
         wanted = frames.framed_bytes(whole) if self._framed else whole
         if self._reader.size != wanted:
             raise BundleError(
                 f"`{self.given}` is not whole: {self._reader.size} of {wanted} bytes are here",
-                details=(f"{len(paths)} files, the last is {paths[-1].name}",),
+                details=(f"{len(self.paths)} files, the last is {self.paths[-1].name}",),
                 hint="carry what is missing, or carry it again",
             )
 

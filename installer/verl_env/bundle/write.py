@@ -199,16 +199,18 @@ def _keep_what_is_right(there: Unfinished, members: tuple[Placed, ...], listed: 
         if there.read_at(header, min(len(it.header), there.size - header)) != it.header[: there.size - header]:
             kept = header
             break
-        if there.size >= it.start + it.member.size and _digest(there, it, it.member.size) != it.member.sha256:
+        if there.size >= it.start + it.member.size and not _is_right(there, it):
             kept = header
             break
     there.cut(min(kept, members[-1].end))
     output.note(f"going on after {output.human_bytes(there.size)} that are there already")
 
 
-def _digest(there: Unfinished, it: Placed, count: int) -> str:
-    """Hash the first `count` bytes of a member that are there."""
-    return _hash_of(there, it, count).hexdigest()
+def _is_right(there: Unfinished, it: Placed) -> bool:
+    """Whether a member's content is the listed one, and what follows it is nothing."""
+    end = it.start + it.member.size
+    after = there.read_at(end, min(it.end, there.size) - end)
+    return not any(after) and _hash_of(there, it, it.member.size).hexdigest() == it.member.sha256
 
 
 def _hash_of(there: Unfinished, it: Placed, count: int) -> hashlib._Hash:

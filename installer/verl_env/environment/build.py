@@ -26,6 +26,7 @@ from verl_env.environment.removal import remove_environment
 from verl_env.environment.shells import render_exports
 from verl_env.environment.standing import marker_of, switch_to
 from verl_env.environment.survey import DamagedError, Survey, survey
+from verl_env.environment.uv_notes import drop_notes
 from verl_env.errors import InstallError, PreflightError
 from verl_env.files import write_atomically
 from verl_env.lock.build import hashed_requirements
@@ -181,6 +182,7 @@ def _install_packages(plan: Plan, again: tuple[str, ...] = ()) -> None:
         done = install_by_place(python, pins, plan.lock.table.build, plan.parts, show=show)
     if done.returncode != 0:
         raise _install_error(plan, done)
+    drop_notes(plan.folder)
     if plan.overlay:
         lay_over(plan.folder, plan.overlay)
     install_checkout(plan.lock, plan.folder / "bin" / "python", plan.index_options)
