@@ -49,7 +49,7 @@ def evidence_of(level="imported", *, pins=DIGEST, python="3.12.1", arch="x86_64"
     return Evidence(level=level, date=DAY, python=python, arch=arch, pins=pins, device="none", glibc="2.35", by="tests")
 
 
-def entry_of(row_id="a", *, level="imported", glibc="2.28", pins=None, **parts) -> Entry:
+def entry_of(row_id="a", *, level="exercised", glibc="2.28", pins=None, **parts) -> Entry:
     """Return a row with one variant for each of its Pythons and architectures, proved to `level` unless None."""
     row = row_of(evidence=(evidence_of(level),) if level else (), **parts)
     headers = [header_of(row_id, python=python, arch=arch, glibc=glibc) for python in row.python for arch in row.arch]

@@ -257,7 +257,7 @@ class Site:
         return path
 
 
-def evidence_for(header, level="imported") -> Evidence:
+def evidence_for(header, level="exercised") -> Evidence:
     """Return evidence of these very pins."""
     return Evidence(
         level=level,

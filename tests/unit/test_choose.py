@@ -220,7 +220,7 @@ def test_explained_has_the_keys_scripts_read(facts):
     assert ("new", "0.9.1", "vllm", "13.0", "native") == (
         chosen.id, chosen.verl, chosen.engine, chosen.cuda, chosen.support
     )  # fmt: skip
-    assert ("580", "2.28", "x86_64", "3.12", "imported") == (
+    assert ("580", "2.28", "x86_64", "3.12", "exercised") == (
         chosen.driver_min, chosen.glibc_min, chosen.arch, chosen.python, chosen.status
     )  # fmt: skip
     assert [("new", "native"), ("old", "native")] == [(row["id"], row["verdict"]) for row in data["rows"]]

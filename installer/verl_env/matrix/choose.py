@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from verl_env.matrix.pins import PinsHeader
     from verl_env.node.facts import Node
 
-LEAST_STATUS = "imported"
+LEAST_STATUS = "exercised"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
