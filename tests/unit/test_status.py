@@ -52,7 +52,7 @@ def test_status_of_a_row_is_that_of_its_best_variant():
     entry = entry_of(python=("3.12", "3.11"))
     worse = replace(entry.pins[1], digest=OTHER)
     entry = replace(entry, pins=(worse, entry.pins[0]))
-    assert ("imported", "resolved", "imported") == (entry.status(), entry.status(worse), entry.status(entry.pins[1]))
+    assert ("exercised", "resolved", "exercised") == (entry.status(), entry.status(worse), entry.status(entry.pins[1]))
     assert DIGEST == entry.pins[1].digest
 
 
