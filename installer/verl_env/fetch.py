@@ -209,6 +209,19 @@ def content_length(url: str, *, logins: Iterable[str] = ()) -> int | None:
         return None
 
 
+def status_code(url: str, *, bearer: str = "", seconds: float = 5.0) -> int | None:
+    """Return what a server answers, asked with a bearer token when there is one; None when it does not answer."""
+    import requests
+
+    headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
+    verify = _verify(urlsplit(url).hostname or "")
+    try:
+        with requests.get(url, headers=headers, timeout=seconds, verify=verify, stream=True) as answer:
+            return answer.status_code
+    except requests.RequestException:
+        return None
+
+
 def _logins(urls: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Take the user names and passwords out of URLs, by host and port."""
     parts = [urlsplit(url) for url in urls]

@@ -168,15 +168,9 @@ def _absent(situation: Situation, places: Places, model: str) -> Iterator[Findin
 
 def _status(url: str, situation: Situation, places: Places) -> int | None:
     """Ask the hub about the model, with the token when there is one; None when it does not answer."""
-    import requests
+    from verl_env.fetch import status_code
 
-    token = situation.environ.get("HF_TOKEN") or _token(places)
-    headers = {"authorization": f"Bearer {token}"} if token else {}
-    try:
-        with requests.get(url, headers=headers, timeout=5, stream=True) as answer:
-            return answer.status_code
-    except requests.RequestException:
-        return None
+    return status_code(url, bearer=situation.environ.get("HF_TOKEN") or _token(places))
 
 
 def _token(places: Places) -> str:
