@@ -18,7 +18,15 @@ main() {
     step "types" "$venv/bin/mypy"
     check_shell_scripts
     say "pytest"
-    "$venv/bin/python" -m pytest "$@"
+    # A file's tests share what they install, so a file stays with one worker.
+    "$venv/bin/python" -m pytest -n "${TEST_WORKERS:-$(workers)}" --dist loadfile "$@"
+}
+
+# Real installations wait for disks more than for cores; more than eight at once gain nothing.
+workers() {
+    cores=$(nproc 2>/dev/null || echo 2)
+    [ "$cores" -le 8 ] || cores=8
+    echo "$cores"
 }
 
 say() { printf '== %s\n' "$*"; }
