@@ -82,8 +82,9 @@ def test_real_cases(classes, log):
 
 @pytest.mark.parametrize(("classes", "log"), cases("test_doctor_heldout.txt"))
 def test_other_real_cases(classes, log):
-    """Real failures that the rules were not written from are explained too."""
-    assert first(log)[0] in classes
+    """Real failures that the rules were not written from are explained too, and what nobody can tell is not known."""
+    found, confidence = first(log)
+    assert found in classes or ("none" in classes and confidence == "low")
 
 
 @pytest.mark.parametrize(("classes", "log"), cases("test_doctor_unrelated.txt"))

@@ -71,7 +71,8 @@ def examine(args: argparse.Namespace) -> tuple[Situation, list[Finding], list[st
     from verl_env.node.later import Later
 
     started = time.monotonic()
-    budget, patience = (_DEEP_BUDGET, _DEEP_PATIENCE) if args.deep else (_BUDGET, _PATIENCE)
+    patiently = args.deep or args.ray is not None  # joining a cluster takes seconds anyway
+    budget, patience = (_DEEP_BUDGET, _DEEP_PATIENCE) if patiently else (_BUDGET, _PATIENCE)
     host = Host(patience=patience)
     areas = [area for area in AREAS if area in (args.only or AREAS) and area not in (args.skip or ())]
     node, here = Later(lambda: _node(args, host)), not _described(args)
@@ -82,12 +83,12 @@ def examine(args: argparse.Namespace) -> tuple[Situation, list[Finding], list[st
         known = node.get(max(0.01, started + 0.75 * budget - time.monotonic()))
     except TimeoutError:
         known = Node()
-        late.append(timed_out("node"))
+        late += [timed_out("node")] if {"node", "gpu"} & set(areas) else []
     try:
         environment = subject.get(max(0.01, started + 0.8 * budget - time.monotonic()))
     except TimeoutError:
         environment = None
-        late.append(timed_out("environment"))
+        late += [timed_out("environment")] if {"environment", "build"} & set(areas) else []
         areas = [area for area in areas if area != "environment"]
     situation = Situation(host=host, node=known, here=here, deep=args.deep, subject=environment, matrix=matrix)
     findings = look(situation, areas, until=started + budget)

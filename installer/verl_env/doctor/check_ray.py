@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -138,7 +139,7 @@ def check_cluster(situation: Situation, address: str | None) -> Iterator[Finding
         return
     child = Path(__file__).with_name("ray_child.py")
     words: list[str | Path] = [subject.python, "-I", child, f"{place[0]}:{place[1]}"]
-    done = situation.host.run(words, limit=_JOIN_SECONDS)
+    done = replace(situation.host, patience=_JOIN_SECONDS).run(words)
     said = merge_lines(done.stdout)
     if "nodes" not in said and "error" not in said and "head" not in said:
         evidence = f"{chosen}: {'no end within its time limit' if done.timed_out else ' '.join(done.tail(1))}"

@@ -66,7 +66,7 @@ def _listed(check: Callable[[Situation], Iterator[Finding]], situation: Situatio
 def timed_out(area: str) -> Finding:
     """Say that an area gave no answer in time."""
     evidence = f"{area}: a file system, driver or server did not answer in time"
-    return found("probe-timed-out", evidence, f"`verl-env doctor --only {area} --deep` waits longer", severity="error")
+    return found("probe-timed-out", evidence, f"`verl-env doctor --only {area} --deep` waits longer")
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:

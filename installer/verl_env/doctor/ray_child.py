@@ -43,7 +43,11 @@ def look() -> dict[str, Any]:
 def cluster_versions(address: str) -> dict[str, Any]:
     """Return Ray's and Python's version as the head noted them when it started; no need to join for that."""
     import ray
-    from ray._private.usage import usage_lib  # type: ignore[import-not-found]
+
+    try:
+        from ray._common.usage import usage_lib  # type: ignore[import-not-found]
+    except ImportError:  # Ray before 2.49
+        from ray._private.usage import usage_lib  # type: ignore[import-not-found]
     from ray._raylet import GcsClient  # type: ignore[import-not-found]
 
     known = usage_lib.get_cluster_metadata(GcsClient(address=address)) or {}
