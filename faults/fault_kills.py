@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # What lasts; whatever verl-env does itself is killed at each of its steps.
 UV_PHASES = ("fetch", "link", "compile", "manifest", "proof", "venv", "locate")
-progress: Callable[[], None] = lambda: None  # called after every kill
+progress: list[Callable[[], None]] = []  # called after every kill
 _POLL = 0.001  # seconds between two looks at what runs
 
 
@@ -140,7 +140,8 @@ def rerun(world: World, outcome: Outcome, what: str, *words: str, row: str = "ne
     """Run the command again, unharmed: it must end well, leave only complete environments, and the row in use."""
     done = world.tool(*words) if words else world.install(row)
     outcome.reruns[f"exit {done.code}"] += 1
-    progress()
+    for call in progress:
+        call()
     if done.code != 0:
         outcome.failures.append(f"{what}: the rerun exits {done.code}: {done.err[-400:]}")
         return

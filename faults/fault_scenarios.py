@@ -304,7 +304,8 @@ def clock_set_back(world: World) -> Seen:
     said = subprocess.run(words, env={}, capture_output=True, text=True, check=True).stderr
     compiled = [line for line in said.splitlines() if "wrote" in line or "bytecode is stale" in line]
     code = world.tool("verify").code
-    return Seen(code=done.code, said="\n".join(compiled), left=left(world), rerun=code, note="rerun: verify")
+    note = f"rerun: verify; bytecode written anew: {len(compiled)}"
+    return Seen(code=done.code, said="\n".join(compiled), left=left(world), rerun=code, note=note)
 
 
 def clock_jumps(world: World) -> Seen:

@@ -42,7 +42,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="verl-env-faults-") as folder:
         world = make_world(Path(folder), wheels=6 if args.short else 12, modules=20 if args.short else 30)
         os.environ |= {"VERL_ENV_HOME": str(world.home), "UV_CACHE_DIR": str(world.cache)}
-        kills.progress = lambda: keep(args.json, outcomes)
+        kills.progress.append(lambda: keep(args.json, outcomes))
         short = args.short
         campaigns = {
             "steps": lambda: kills.install_steps(world, outcomes, 7 if short else 1),
