@@ -10,6 +10,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from verl_env import uv
+from verl_env.capture.unavailable import Unavailable, absent
 from verl_env.errors import ResolveError, VerlEnvError
 from verl_env.indexes import masked
 from verl_env.lock.locate import Place, clean_url, source_options
@@ -58,17 +59,6 @@ class Held:
     sure: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unavailable:
-    """A package that cannot be had: `reason` is a stable word, `what` says it, `remedy` what would do."""
-
-    name: str
-    version: str | None
-    reason: str
-    what: str
-    remedy: str = ""
-
-
 @dataclass(slots=True, kw_only=True)
 class _Answers:
     """What was found so far, and why the rest was not: per package, the last place's words."""
@@ -100,7 +90,9 @@ def find_files(
             _ask(answers.open(group), source, python, Place(option=option, url=url), answers, tags)
     held = tuple(answers.held[it.name] for it in wanted if it.name in answers.held)
     missing = (it for it in wanted if it.name not in answers.held)
-    return held, tuple(answers.unfit.get(it.name) or _absent(it, answers.causes.get(it.name, "")) for it in missing)
+    return held, tuple(
+        answers.unfit.get(it.name) or absent(it.name, it.version, answers.causes.get(it.name, "")) for it in missing
+    )
 
 
 def _default_places(indexes: Indexes) -> tuple[Place, ...]:
@@ -240,40 +232,6 @@ def _held(wanted: Wanted, package: dict[str, Any], file: dict[str, Any], source:
         source=source,
     )
     return Held(pin=pin, url=clean_url(file.get("url") or file.get("path", "")), sure=sure)
-
-
-def _absent(wanted: Wanted, cause: str) -> Unavailable:
-    """Say why a release is not there: gone, never there, or served by another index."""
-    label = wanted.version.partition("+")[2]
-    if label and re.fullmatch(r"cpu|cu[0-9]+", label):
-        reason, remedy = "another-index", f"name the index of its {label} builds: VERL_ENV_INDEX_…, or --index URL"
-    elif re.match(r"(cu|pt)?[0-9]+.*(torch|pt)[0-9]", label):
-        reason = "published-elsewhere"
-        remedy = "fetch that wheel from its project's releases, and set UV_FIND_LINKS to its folder"
-    elif label:
-        reason, remedy = "own-build", "it was built by someone: ask for the wheel, and set UV_FIND_LINKS to its folder"
-    elif "not found in the package registry" in cause or "not found in the provided" in cause:
-        reason, remedy = "not-on-index", "name the index that has it: --index URL"
-    elif "no version of" in cause:
-        reason, remedy = "gone", "take a version that is there, or a wheel that someone kept (UV_FIND_LINKS)"
-    elif "no wheels with a matching" in cause:
-        reason, remedy = "no-wheel", "name an index or a folder that has a wheel: --index URL, UV_FIND_LINKS=DIR"
-    else:
-        reason, remedy = "unreachable", "see that the index is in reach"
-    what = (
-        f"{wanted.name} {wanted.version}: {cause}"
-        if reason == "unreachable"
-        else {
-            "another-index": f"{wanted.name} {wanted.version} is not on the default index",
-            "published-elsewhere": f"{wanted.name} {wanted.version} is not on this index: such builds are published "
-            "by their project",
-            "own-build": f"{wanted.name} {wanted.version} is someone's own build",
-            "not-on-index": f"{wanted.name} is not on this index",
-            "no-wheel": f"{wanted.name} {wanted.version} is on the index with no wheel for this Python",
-            "gone": f"{wanted.name} has no version {wanted.version} on this index",
-        }[reason]
-    )
-    return Unavailable(name=wanted.name, version=wanted.version, reason=reason, what=what, remedy=remedy)
 
 
 def _name(file: dict[str, Any]) -> str:

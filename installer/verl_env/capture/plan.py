@@ -12,8 +12,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from verl_env.capture.environment import BOOTSTRAP
-from verl_env.capture.on_index import Unavailable, Wanted, wanted_of
+from verl_env.capture.on_index import Wanted, wanted_of
 from verl_env.capture.read_requirements import bare_url
+from verl_env.capture.unavailable import Unavailable
 from verl_env.lock.captured import GitPackage
 from verl_env.lock.checkout import git_answer
 

@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from verl_env import uv
-from verl_env.capture.on_index import Held, Unavailable, Wanted, files_of
+from verl_env.capture.on_index import Held, Wanted, files_of
+from verl_env.capture.unavailable import Unavailable
 from verl_env.errors import ResolveError
 from verl_env.lock.locate import source_options
 

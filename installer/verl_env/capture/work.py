@@ -9,8 +9,9 @@ from verl_env.capture.compare import Difference
 from verl_env.capture.edits import Patch
 from verl_env.capture.environment import Environment
 from verl_env.capture.listing import Listing
-from verl_env.capture.on_index import Held, Unavailable
+from verl_env.capture.on_index import Held
 from verl_env.capture.plan import Plan
+from verl_env.capture.unavailable import Unavailable
 from verl_env.capture.understood import Understood
 from verl_env.indexes import Indexes
 from verl_env.lock.coherence import Incoherence
