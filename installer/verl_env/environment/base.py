@@ -18,9 +18,16 @@ _SECONDS = 60.0
 # Runs in the base, in the grammar of every Python that it may be. A package that stands twice on the path counts
 # where Python finds it first. RECORD's hash tells a rebuilt package of the same version from the one that was there.
 _SCRIPT = r"""
-import hashlib, json, os, platform, re, site, sys
+import hashlib, json, os, platform, re, sys, sysconfig
 from importlib.metadata import distributions
-folders = [p for p in site.getsitepackages() if p in sys.path]
+own = [os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
+own += [os.path.join(folder, "lib-dynload") for folder in own]
+folders = [p for p in sys.path if os.path.isdir(p) and os.path.realpath(p) not in own]
+def hooks(path):
+    try:
+        return [line.strip() for line in open(str(path), encoding="utf-8") if line.startswith(("import ", "import\t"))]
+    except OSError:
+        return []
 found = {}
 for it in distributions():
     name = it.metadata["Name"]
@@ -35,6 +42,7 @@ for it in distributions():
     found[name.lower()] = {
         "name": name, "version": it.version, "record": hashlib.sha256(record.encode()).hexdigest(),
         "scripts": scripts, "programs": [n for n in names if n not in scripts],
+        "hooks": [h for n in re.findall(r"(?m)^\"?([^/,\"]+\.pth)\"?,", record) for h in hooks(it.locate_file(n))],
     }
 cuda = None
 for folder in sys.path:
@@ -54,7 +62,7 @@ print(json.dumps({
 class Base:
     """What a receipt keeps of the base: `digest` of its Python and packages, `used` as `name version`.
 
-    `folders` are its folders of packages, in the order in which it looks.
+    `folders` are those that it looks for packages in, in its order.
     """
 
     python: str
@@ -66,13 +74,18 @@ class Base:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """One package of a base: `scripts` are its console scripts' functions, `programs` other files in its `bin`."""
+    """One package of a base.
+
+    `scripts` are its console scripts' functions, `programs` other files in its `bin`, `hooks` the lines of its own
+    .pth files that run when Python starts.
+    """
 
     name: str
     version: str
     record: str
     scripts: Mapping[str, str] = field(default_factory=dict)
     programs: tuple[str, ...] = ()
+    hooks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +142,7 @@ def read_base(python: Path) -> BaseRead:
                 record=it["record"],
                 scripts=it["scripts"],
                 programs=tuple(it["programs"]),
+                hooks=tuple(it["hooks"]),
             )
             for it in plain["packages"]
         ),

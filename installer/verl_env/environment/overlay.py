@@ -7,7 +7,6 @@ from beside it, and two copies of them in one process do not work.
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from dataclasses import dataclass, replace
@@ -127,11 +126,11 @@ def lay_over(folder: Path, overlay: Overlay) -> None:
     """Put the base behind an environment's own packages, and its used packages' programs into the environment's bin."""
     minor = ".".join(overlay.read.version.split(".")[:2])
     packages = folder / "lib" / f"python{minor}" / "site-packages"
-    # `addsitedir` reads the base's own .pth files as the base does, and appends: ours stay in front.
-    write_atomically(
-        packages / LINK, f"import site; [site.addsitedir(folder) for folder in {json.dumps(overlay.read.folders)}]\n"
-    )
     names = {pin.name for pin in overlay.used}
+    # Of the base's own .pth files only those of packages that are used run here. Others may be anybody's: one that
+    # was met adds a certificate to whatever certifi it finds, and so changed a file of the environment.
+    hooks = [line for it in overlay.read.packages if it.name in names for line in it.hooks]
+    write_atomically(packages / LINK, "".join(f"{line}\n" for line in (*overlay.read.folders, *hooks)))
     for path, text in _launchers(folder, overlay, names):
         write_atomically(path, text)
         path.chmod(path.stat().st_mode | 0o111)
