@@ -11,10 +11,10 @@ from verl_env.environment.preflight import find_python, minor_of, usable
 from verl_env.errors import NoDeviceError, NoRowError, PreflightError, UsageError
 from verl_env.indexes import Indexes, read_indexes
 from verl_env.lock.locate import Located, UnreachableError, locate
-from verl_env.matrix.choose import LEAST_STATUS, Choice, Obstacles, Wishes, choose
+from verl_env.matrix.choose import Choice, Obstacles, Wishes, choose
 from verl_env.matrix.fit import Fit, driver_floor
 from verl_env.matrix.load import load_matrix, load_pins
-from verl_env.matrix.status import LEVELS
+from verl_env.matrix.status import LEAST_STATUS, LEVELS
 from verl_env.node.arguments import node_from_arguments
 
 if TYPE_CHECKING:

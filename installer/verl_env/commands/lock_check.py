@@ -18,7 +18,7 @@ from verl_env.lock.lockfile import Lock, parse_lock, parse_unjudged
 from verl_env.lock.read import read_text
 from verl_env.lock.table import Asked
 from verl_env.matrix.load import load_matrix, load_pins
-from verl_env.matrix.status import proved, status_of
+from verl_env.matrix.status import LEAST_STATUS, proved, status_of
 from verl_env.output import Result
 from verl_env.records import to_plain
 
@@ -120,7 +120,7 @@ def _hold(found: Lock, text: str, path: Path, matrix: Matrix, args: argparse.Nam
     differences += _incoherences(expected, entry, matrix)
     if newer := newer_row(found, entry, matrix):
         notes.append(f"{path}: row {newer} is newer, and runs wherever this lock does")
-    command = command_of(found, path, inputs, unproved=not proved(status_of(entry.row, header), "imported"))
+    command = command_of(found, path, inputs, unproved=not proved(status_of(entry.row, header), LEAST_STATUS))
     return Checked(file=str(path), row=entry.id, differences=differences, notes=tuple(notes), command=command)
 
 

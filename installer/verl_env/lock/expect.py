@@ -18,7 +18,7 @@ from verl_env.lock.table import Asked, Editable
 from verl_env.lock.wishes import Wish, applying, parse_wish, unmet, versions_of
 from verl_env.matrix.matrix import Entry
 from verl_env.matrix.pins import Pins, make_pins
-from verl_env.matrix.status import proved, status_of
+from verl_env.matrix.status import LEAST_STATUS, proved, status_of
 from verl_env.matrix.support import driver_floor
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def newer_row(found: Lock, entry: Entry, matrix: Matrix) -> str | None:
         rank = _rank(other)
         if not same or rank <= best_rank or not _runs(other, found, matrix.facts):
             continue
-        if any(it.python == table.python and proved(status_of(other.row, it), "imported") for it in other.pins):
+        if any(it.python == table.python and proved(status_of(other.row, it), LEAST_STATUS) for it in other.pins):
             best, best_rank = other.id, rank
     return best
 

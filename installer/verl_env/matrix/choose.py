@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from verl_env.matrix.fit import NATIVE, REJECTED, Fit, fit_row
-from verl_env.matrix.status import proved
+from verl_env.matrix.status import LEAST_STATUS, proved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from verl_env.matrix.matrix import Entry, Matrix
     from verl_env.matrix.pins import PinsHeader
     from verl_env.node.facts import Node
-
-LEAST_STATUS = "exercised"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 # installed from them, smoke imports passed. `exercised`: behaviour checks passed. `gpu`: kernels ran.
 LEVELS = ("declared", "resolved", "imported", "exercised", "gpu")
 BROKEN = "known-broken"
+LEAST_STATUS = "exercised"  # the lowest that is chosen unasked
 
 
 def status_of(row: Row, pins: PinsHeader | None) -> str:
