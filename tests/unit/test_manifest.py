@@ -94,3 +94,18 @@ def test_a_record_that_leads_outside_is_refused(tmp_path):
     with pytest.raises(DamagedError) as caught:
         read_records(tmp_path)
     assert ["evil 1.0"] == [it.package for it in caught.value.damages]
+
+
+def test_a_path_of_two_wheels_is_taken_as_it_is(tmp_path):
+    """Where two RECORDs give one path different contents, neither is held against the disk; the rest still is."""
+    site = tmp_path / "lib" / "python3.12" / "site-packages"
+    for name, digest in (("one", "AA"), ("two", "AQ")):
+        info = site / f"{name}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "RECORD").write_text(f"build_backend.py,sha256={digest},1\n{name}.py,sha256={digest},1\n")
+
+    files = read_records(tmp_path).files
+
+    base = "lib/python3.12/site-packages"
+    assert (None, b"") == files[f"{base}/build_backend.py"][1:]
+    assert [(1, b"\x00"), (1, b"\x01")] == [files[f"{base}/{name}.py"][1:] for name in ("one", "two")]

@@ -95,7 +95,9 @@ def _take(
         raise DamagedError((Damage(package=package, path=path, what="its RECORD leads outside of the environment"),))
     if hashed.startswith("sha256=") and not where.endswith(".pyc"):
         digest = base64.urlsafe_b64decode(hashed.removeprefix("sha256=") + "=")
-        files[where] = number, int(size) if size else None, digest
+        # Two wheels may claim one path with different contents, where their lock allows it: neither RECORD decides.
+        others = files.get(where, (number, None, digest))[2] != digest
+        files[where] = (number, None, b"") if others else (number, int(size) if size else None, digest)
     else:
         files[where] = number, None, b""
 
