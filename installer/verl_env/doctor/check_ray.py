@@ -135,7 +135,11 @@ def check_cluster(situation: Situation, address: str | None) -> Iterator[Finding
         place = place_of(known[1]) if known else ("127.0.0.1", _GCS_PORT)
     faults = list(judge_address(chosen, "the address", in_container=False)) if place else []
     yield from faults
-    if faults or place is None or subject is None or not subject.version_of("ray"):
+    if faults or place is None:
+        return
+    if subject is None or subject.error or not subject.version_of("ray"):
+        evidence = f"{chosen} answers; {subject.folder if subject else 'no environment'} has no Ray that starts"
+        yield found("probe-failed", evidence, "name an environment with Ray: `verl-env doctor ENVIRONMENT --ray`")
         return
     child = Path(__file__).with_name("ray_child.py")
     words: list[str | Path] = [subject.python, "-I", child, f"{place[0]}:{place[1]}"]
