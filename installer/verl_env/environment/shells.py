@@ -6,12 +6,13 @@ import json
 import shlex
 from typing import TYPE_CHECKING
 
+from verl_env.environment.docker_env import render_env_lines
 from verl_env.environment.exports import PREPEND, UNSET, Export, applied
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FORMATS = ("sh", "fish", "dotenv", "json")
+FORMATS = ("sh", "fish", "dotenv", "json", "docker")
 
 
 def render_exports(exports: tuple[Export, ...], form: str, environ: Mapping[str, str]) -> str:
@@ -20,6 +21,8 @@ def render_exports(exports: tuple[Export, ...], form: str, environ: Mapping[str,
         return "".join(_sh(export) for export in exports)
     if form == "fish":
         return "".join(_fish(export) for export in exports)
+    if form == "docker":
+        return render_env_lines(exports)
     values = applied(exports, environ)
     names = dict.fromkeys(export.name for export in exports if export.name in values)
     if form == "json":
