@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -12,6 +13,9 @@ import pytest
 
 from tiny import Index, Site, Tool, build_wheel, serve_index
 from verl_env.matrix.load import load_matrix
+
+# A shell that runs this in the background has it ignored, and every program that the tests start inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).resolve().parent
 # What a user may have set that changes what verl-env, uv, pip or a Python does.

@@ -23,6 +23,7 @@ _RECEIPT = "verl-env-receipt.json"
 _MOST = 20  # answers that are kept
 # Options under which more decides than what `_key` sees.
 _NEVER = ("--dry-run", "--base", "--bundle", "--mirror", "--help", "-h", "--editable")
+_SAYING = ("--json", "-q", "--quiet", "-v", "--verbose")  # they change how an answer is said, not what it is
 _VARIABLES = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HOME", "HF_HOME")
 _NODE = ("/proc/sys/kernel/random/boot_id", "/proc/driver/nvidia/version")
 
@@ -98,7 +99,7 @@ def _read(home: Path) -> dict[str, str]:
 
 def _key(words: list[str]) -> str:
     """Return a digest of everything that decided the answer."""
-    parts: list[Any] = [__version__, words, os.getcwd(), list(os.uname())]
+    parts: list[Any] = [__version__, [word for word in words if word not in _SAYING], os.getcwd(), list(os.uname())]
     parts += sorted(pair for pair in os.environ.items() if pair[0].startswith("VERL_ENV_") or pair[0] in _VARIABLES)
     parts += [_text(place) for place in _NODE]
     parts.append(sorted(_names("/proc/driver/nvidia/gpus")))

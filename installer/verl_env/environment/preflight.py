@@ -57,10 +57,15 @@ def check_lock_fits(table: Table, node: Node) -> None:
 
 
 def check_place(folder: Path) -> None:
-    """Refuse a place where anybody on this machine could put files among ours; raises PreflightError.
+    """Refuse a place that we cannot write to, or where anybody on this machine could put files among ours.
 
     A folder that all may write to is only safe where each may remove nothing but his own (/tmp: the sticky bit).
+    Raises PreflightError.
     """
+    target, cache = _target_and_cache(folder)
+    for one, hint in ((target, "name another folder: --home DIR"), (cache, "name another cache: UV_CACHE_DIR")):
+        if not one.writable:
+            raise PreflightError(f"`{one.path}` cannot be written{f': {one.error}' if one.error else ''}", hint=hint)
     place = nearest_existing(folder.parent)
     for one in (place, *place.parents):
         mode = one.stat().st_mode
@@ -78,18 +83,12 @@ def check_place(folder: Path) -> None:
 
 
 def check_room(table: Table, folder: Path, is_cached: Callable[[], bool] = lambda: False) -> tuple[Folder, ...]:
-    """Refuse when the target or uv's cache cannot take what the lock says it needs; return both folders.
+    """Refuse when the target or uv's cache has no room for what the lock says it needs; return both folders.
 
     `is_cached` is asked only when space seems short: whether uv's cache has every file, so that nothing is fetched,
     and on one file system the environment is hard links and the bytecode.
     """
-    target, cache = probe_folders(Host(), {"environments": folder, "cache": paths.uv_cache()})
-    for place in (target, cache):
-        if not place.writable:
-            raise PreflightError(
-                f"`{place.path}` cannot be written{f': {place.error}' if place.error else ''}",
-                hint="name another folder: --home DIR" if place is target else "name another cache: UV_CACHE_DIR",
-            )
+    target, cache = _target_and_cache(folder)
     need = table.installed_bytes or int(table.download_bytes * _UNPACKED)
     linked = _device(target) == _device(cache)
     # On one file system, the environment is hard links into the cache; on two, it is a copy.
@@ -99,6 +98,10 @@ def check_room(table: Table, folder: Path, is_cached: Callable[[], bool] = lambd
     for place, bytes_ in needs.values():
         _refuse_if_short(place, bytes_, table)
     return target, cache
+
+
+def _target_and_cache(folder: Path) -> tuple[Folder, ...]:
+    return probe_folders(Host(), {"environments": folder, "cache": paths.uv_cache()})
 
 
 def _is_short(place: Folder, need: int, table: Table) -> bool:
