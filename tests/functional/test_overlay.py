@@ -16,15 +16,17 @@ SCRIPTS = "[console_scripts]\ntiny-run = torch:main\n"
 TORCH = '__version__ = "2.13.0"\ncuda = None\ndef main():\n    import sys, verl\n    print(sys.prefix, verl.__name__)\n'
 
 
-def make_base(folder, wheels, *, system=False):
+def make_base(folder, wheels, *, linked=False):
     """Return the Python of a new virtual environment with these wheels in it."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin" / "python"
     subprocess.run([UV, "pip", "install", "-q", "--python", python, "--no-deps", *wheels], check=True)
-    if not system:
+    if not linked:
         return python
     above = folder.with_name("above")
-    subprocess.run([python, "-m", "venv", "--without-pip", "--system-site-packages", above], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", above], check=True)
+    packages = f"lib/python{MINOR}/site-packages"
+    (above / packages / "site.pth").write_text(f"{folder / packages}\n")
     return above / "bin" / "python"
 
 
@@ -77,10 +79,10 @@ def ask(tool, code):
     return done.out.strip()
 
 
-@pytest.mark.parametrize("system", [False, True], ids=["a virtual environment", "one that sees the system's packages"])
-def test_uses_what_the_base_has(world, tmp_path, system):
+@pytest.mark.parametrize("linked", [False, True], ids=["a virtual environment", "one that sees another folder"])
+def test_uses_what_the_base_has(world, tmp_path, linked):
     """Same versions are used where they are; what differs or is missing stands in front; the base is untouched."""
-    python = make_base(tmp_path / "base", world.base_wheels, system=system)
+    python = make_base(tmp_path / "base", world.base_wheels, linked=linked)
     before = files_of(tmp_path / "base")
     done = world("install", "--cpu", "--row", "tiny", "--base", python)
     assert 0 == done.code, done.err

@@ -109,9 +109,7 @@ class Carried:
     def interpreter(self) -> Interpreter | None:
         """Return the base's Python, or the one that the bundle carries; None to look for one."""
         if self.base:
-            return Interpreter(
-                path=self.base.executable, kind="base", source=self.base.python, version=self.base.version, starts=True
-            )
+            return self.base.interpreter
         if self.bundle is None or self.bundle.manifest.interpreter is None:
             return None
         from verl_env.bundle.python import unpack_python

@@ -8,6 +8,7 @@ from verl_env import output, paths, uv
 from verl_env.commands.building import add_wait_argument, cache_options, device_of, is_cached
 from verl_env.commands.verify import look_into
 from verl_env.environment.build import Plan, build_environment
+from verl_env.environment.overlay import in_front, same_base
 from verl_env.environment.preflight import check_place, check_room, find_python
 from verl_env.environment.receipt import find_environment
 from verl_env.environment.standing import current_folder, next_generation, switch_to
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> Result:
         return Result(data=data | {"changed": False}, text=what + refetch)
     lock = _lock_beside(folder, receipt)
     _forget(bad)
-    made = _rebuild(_plan(lock, folder, fresh, args, args.level or receipt.level))
+    made = _rebuild(_plan(lock, folder, fresh, args, receipt))
     was_current = current_folder() == folder
     if was_current:
         switch_to(fresh)
@@ -116,27 +117,30 @@ def _rebuild(plan: Plan) -> Receipt:
     )
 
 
-def _plan(lock: Lock, folder: Path, fresh: Path, args: argparse.Namespace, level: str) -> Plan:
+def _plan(lock: Lock, folder: Path, fresh: Path, args: argparse.Namespace, receipt: Receipt) -> Plan:
     """Plan the build: from the cache alone when it has everything, so that no index need be in reach."""
+    overlay = same_base(lock, receipt.base) if receipt.base else None
+    wanted = in_front(lock, overlay)
     matrix, indexes = load_matrix(args.matrix), read_indexes(args.index)
     check_place(fresh)
-    options = cache_options(lock, indexes, matrix.facts)
-    cached = is_cached(lock, options)
+    options = cache_options(wanted, indexes, matrix.facts)
+    cached = is_cached(wanted, options)
     if not args.no_space_check:
-        check_room(lock.table, fresh, lambda: cached)
+        check_room(wanted.table, fresh, lambda: cached)
     if not cached:
-        options = locate(lock.pins, lock.table.python, indexes, matrix.facts).options
+        options = locate(wanted.pins, lock.table.python, indexes, matrix.facts).options
     node = probe_node(folders={"environments": paths.environments()})
     return Plan(
         lock=lock,
         lock_text=read_text(folder / lock.file_name),
         folder=fresh,
-        interpreter=find_python(lock.table.python),
+        interpreter=overlay.read.interpreter if overlay else find_python(lock.table.python),
         index_options=options,
         around=look_around(node, measured=True),
         device=device_of(node),
-        level=level,
+        level=args.level or receipt.level,
         job_seconds=args.time_limit,
         wait=args.wait,
         switch=False,
+        overlay=overlay,
     )

@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 
 from verl_env import process
 from verl_env.errors import PreflightError
+from verl_env.node.facts import Interpreter
 
 _SECONDS = 60.0
 # Runs in the base, in the grammar of every Python that it may be. A package that stands twice on the path counts
@@ -102,6 +103,11 @@ class BaseRead:
     folders: tuple[str, ...]
     packages: tuple[Installed, ...]
     cuda: str | None = None
+
+    @property
+    def interpreter(self) -> Interpreter:
+        """The Python that an environment over this base is made from."""
+        return Interpreter(path=self.executable, kind="base", source=self.python, version=self.version, starts=True)
 
     @property
     def versions(self) -> dict[str, str]:

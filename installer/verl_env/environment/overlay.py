@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from verl_env.environment.base import Base, BaseRead
+from verl_env.environment.base import Base, BaseRead, changes_of, read_base
 from verl_env.errors import PreflightError
 from verl_env.files import write_atomically
 from verl_env.lock.already import already_there, same_release
@@ -84,6 +84,16 @@ def rest_on(lock: Lock, read: BaseRead) -> Overlay:
     install = tuple(pin for pin in lock.pins if pin.name not in names)
     differing = tuple((pin, read.versions[pin.name]) for pin in install if pin.name in read.versions)
     return Overlay(read=read, install=install, used=used, differing=differing)
+
+
+def same_base(lock: Lock, base: Base) -> Overlay:
+    """Decide once more, over the base of an earlier environment; raises PreflightError when it is another by now."""
+    if changes := changes_of(base):
+        raise PreflightError(
+            f"`{base.python}` is not the base that it was: {'; '.join(changes)}",
+            hint="lay the lock over it as it is now: verl-env install --base PYTHON",
+        )
+    return rest_on(lock, read_base(Path(base.python)))
 
 
 def in_front(lock: Lock, overlay: Overlay | None) -> Lock:
