@@ -63,9 +63,11 @@ def check_place(folder: Path) -> None:
     Raises PreflightError.
     """
     target, cache = _target_and_cache(folder)
-    for one, hint in ((target, "name another folder: --home DIR"), (cache, "name another cache: UV_CACHE_DIR")):
-        if not one.writable:
-            raise PreflightError(f"`{one.path}` cannot be written{f': {one.error}' if one.error else ''}", hint=hint)
+    for where, hint in ((target, "name another folder: --home DIR"), (cache, "name another cache: UV_CACHE_DIR")):
+        if not where.writable:
+            raise PreflightError(
+                f"`{where.path}` cannot be written{f': {where.error}' if where.error else ''}", hint=hint
+            )
     place = nearest_existing(folder.parent)
     for one in (place, *place.parents):
         mode = one.stat().st_mode
