@@ -153,6 +153,7 @@ def read_requirements(text: str, wheels: dict[str, tuple[int, str]]) -> tuple[Ne
         if said.startswith("./"):
             continue
         requirement = Requirement(said)
+        marker = said.partition(" ; ")[2]  # as it stands: packaging would quote it otherwise
         size, file = wheels[digest]
         pin = Pin(
             name=canonicalize_name(requirement.name),
@@ -161,5 +162,5 @@ def read_requirements(text: str, wheels: dict[str, tuple[int, str]]) -> tuple[Ne
             size=size,
             sha256=digest,
         )
-        found.append(Needed(pin=pin, marker=str(requirement.marker or "")))
+        found.append(Needed(pin=pin, marker=marker))
     return tuple(found)
