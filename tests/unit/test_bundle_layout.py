@@ -12,7 +12,8 @@ from verl_env.bundle import frames
 from verl_env.bundle.layout import BundleError, Manifest, Member, parse_manifest, placed, render_manifest, total_bytes
 from verl_env.bundle.pieces import PieceReader, PieceWriter, find_pieces
 from verl_env.bundle.read import Bundle
-from verl_env.bundle.write import Content, Unfinished, unfinished_manifest, write_bundle
+from verl_env.bundle.unfinished import Unfinished, unfinished_manifest
+from verl_env.bundle.write import Content, write_bundle
 
 DIGEST = "sha256:" + "0" * 64
 

@@ -15,7 +15,8 @@ from verl_env.bundle.layout import TOOL, total_bytes
 from verl_env.bundle.pieces import piece_of
 from verl_env.bundle.plan import Cargo, Packed, pack
 from verl_env.bundle.read import Bundle
-from verl_env.bundle.write import Content, unfinished_manifest, write_bundle
+from verl_env.bundle.unfinished import Unfinished, unfinished_manifest
+from verl_env.bundle.write import Content, write_bundle
 from verl_env.commands.choosing import Reach, choose_reachable, read_situation
 from verl_env.commands.choosing_arguments import add_choosing_arguments
 from verl_env.commands.there import versions_at
@@ -147,8 +148,6 @@ def _needed(target: Path, limit: int | None, lock: Lock, situation: Situation) -
     """Return what verl-env needs: as an unfinished bundle of this lock has it, else resolved now."""
     begun = unfinished_manifest(target, limit)
     if begun and begun.digest == lock.table.digest:
-        from verl_env.bundle.write import Unfinished
-
         text = Unfinished(target, limit).member(begun, f"{TOOL}requirements.txt")
         wheels = {it.sha256: (it.size, it.path.removeprefix(TOOL)) for it in begun.members if it.path.startswith(TOOL)}
         if text is not None:
