@@ -56,8 +56,18 @@ def test_pins(found, build, made):
     assert one.header.digest == digest_of(found[::-1], build[::-1])
 
 
+# A folder whose name holds a colon has no place in a list that colons divide.
 EXPORTS = st.lists(
-    st.builds(Export, name=VARIABLES, value=TEXT, how=st.sampled_from(["set", "unset", "prepend"]), why=st.just("")),
+    st.one_of(
+        st.builds(Export, name=VARIABLES, value=TEXT, how=st.sampled_from(["set", "unset"]), why=st.just("")),
+        st.builds(
+            Export,
+            name=VARIABLES,
+            value=TEXT.filter(lambda value: ":" not in value),
+            how=st.just("prepend"),
+            why=st.just(""),
+        ),
+    ),
     max_size=5,
 )
 
