@@ -37,7 +37,7 @@ def resolve_row(entry: Entry, python: str, arch: str, indexes: Indexes, facts: F
         "--python-version",
         python,
         "--python-platform",
-        f"{arch}-manylinux_{asked.glibc.replace('.', '_')}",
+        f"{arch}-manylinux_{asked.glibc_on(arch).replace('.', '_')}",
     ]
     document = uv.compile_pylock(
         "\n".join(asked.requirements) + "\n",
@@ -52,7 +52,7 @@ def resolve_row(entry: Entry, python: str, arch: str, indexes: Indexes, facts: F
         wanted = "\n".join(asked.build_requirements) + "\n"
         only_default = base_options(replace(indexes, extra=(), find_links=()))
         build = uv.compile_pylock(wanted, [*platform, "--only-binary", ":all:", *only_default])
-    tags = supported_tags(python, arch, asked.glibc)
+    tags = supported_tags(python, arch, asked.glibc_on(arch))
     return make_pins(
         entry.id,
         python,

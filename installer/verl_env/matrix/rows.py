@@ -28,7 +28,8 @@ class Sdist:
 class Resolve:
     """How the pins were made: what `matrix resolve` gives to uv.
 
-    `glibc` is the highest manylinux level that wheels may ask for; the row's floor is computed from the result.
+    `glibc` is the highest manylinux level that wheels may ask for, and `glibc_of` another one for some architectures;
+    the row's floor is computed from the result.
     `sources` names the source of packages that do not come from the default index. `exclude_newer` is a date, and
     `exclude_newer_package` another one for some packages (one that was uploaded again, say).
     """
@@ -42,6 +43,11 @@ class Resolve:
     exclude_newer: dt.date | None = None
     exclude_newer_package: dict[str, dt.date] = field(default_factory=dict)
     glibc: str = "2.35"
+    glibc_of: dict[str, str] = field(default_factory=dict)
+
+    def glibc_on(self, arch: str) -> str:
+        """Return the manylinux level for one architecture: some packages ask for more on aarch64 than on x86_64."""
+        return self.glibc_of.get(arch, self.glibc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
