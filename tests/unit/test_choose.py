@@ -162,7 +162,14 @@ def test_row_without_pins_falls(facts):
     """A row whose pins were not made yet cannot be installed."""
     entry = entry_of("a", pins=(), set={"verl": "0.9.1", "torch": TORCH13})
     found = choose(matrix_of(facts, entry), GPU_NODE, Wishes(), Obstacles())
-    assert "no pins were made for this architecture" in found.fits[0].reasons
+    assert ("only declared: no pins were made yet (verl-env matrix resolve a)",) == found.fits[0].reasons
+
+
+def test_what_is_broken_needs_no_pins(facts):
+    """A pair that cannot be mended says so, and nothing of pins that nobody will make."""
+    entry = entry_of("a", pins=(), set={"verl": "0.9.1", "torch": TORCH13}, broken="they exclude each other")
+    found = choose(matrix_of(facts, entry), GPU_NODE, Wishes(), Obstacles())
+    assert ("known broken: they exclude each other",) == found.fits[0].reasons
 
 
 def test_nearest_is_the_one_with_the_lowest_driver_to_reach(facts):

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
     from verl_env.matrix.fit import Fit
 
+NOT_COVERED = (
+    "Megatron: the default index has no apex and Transformer Engine as verl needs them; on verl's own image, "
+    "`verl-env install --base PYTHON` rests on what the image has"
+)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what describes the node and narrows the choice."""
@@ -29,7 +34,7 @@ def run(args: argparse.Namespace) -> Result:
     """Choose without the network, and show each row's verdict; exits as `install` would when nothing fits."""
     situation = read_situation(args)
     choice = choose_row(situation, Reach())
-    data = explained(situation, choice)
+    data = explained(situation, choice) | {"not_covered": [NOT_COVERED]}
     lines = [line for fit in choice.fits for line in _lines(fit, chosen=fit is choice.chosen)]
     if choice.chosen is None:
         error = refusal(situation, choice)
@@ -40,7 +45,8 @@ def run(args: argparse.Namespace) -> Result:
         f"chosen: {chosen['id']} ({chosen['title']}), Python {chosen['python']}, {chosen['arch']}, "
         f"{chosen['support']}, {chosen['status']}"
     )
-    return Result(data=data, text="\n".join([head, *(f"  note: {it}" for it in chosen["notes"]), "", *lines]))
+    notes = (f"  note: {it}" for it in chosen["notes"])
+    return Result(data=data, text="\n".join([head, *notes, "", *lines, "", f"not covered: {NOT_COVERED}"]))
 
 
 def _lines(fit: Fit, *, chosen: bool) -> list[str]:

@@ -77,9 +77,10 @@ def _resolve(entry: Entry, python: str, arch: str, indexes: Indexes, matrix: Mat
     try:
         return resolve_row(entry, python, arch, indexes, matrix.facts)
     except ResolveError as err:
-        if entry.row.resolve and any("no usable wheels" in line for line in err.details):
+        asked = entry.row.resolve
+        if asked and any("no usable wheels" in line for line in err.details):
             err.hint = (
-                f"the package that has no usable wheels: raise [resolve] glibc (it is {entry.row.resolve.glibc_on(arch)}), "
+                f"the package that has no usable wheels: raise [resolve] glibc (it is {asked.glibc_on(arch)}), "
                 "list it under sdists with a reason, or constrain it to a release with wheels"
             )
         raise

@@ -52,7 +52,7 @@ def _row_faults(row: Row, facts: Facts) -> list[str]:
     faults += [f"arch: not one of {', '.join(ARCHITECTURES)}: `{it}`" for it in row.arch if it not in ARCHITECTURES]
     if row.cuda and driver_floor(row.cuda, facts) is None:
         faults.append(f"cuda: the driver that CUDA {row.cuda} needs is not in cuda.toml")
-    if row.cuda and row.engine and row.attention is None:
+    if row.cuda and row.engine and row.attention is None and not row.broken:
         faults.append("attention: a GPU row names the path that verl's actor takes")
     faults += [f"allow[{number}].why: say the reason" for number, it in enumerate(row.allow) if not it.why.strip()]
     return faults + (_fact_faults(row, facts) if not faults else [])

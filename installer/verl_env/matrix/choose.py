@@ -85,7 +85,9 @@ def _fit_entry(entry: Entry, matrix: Matrix, node: Node, wishes: Wishes, obstacl
     """Return the best variant's fit: one that fits before one that does not, then the row's order of Pythons."""
     machine = node.machine.value if node.machine else None
     variants: tuple[PinsHeader | None, ...] = entry.variants(machine) or (None,)
-    fits = [_narrow(fit_row(entry, pins, node, matrix.facts, for_cpu=for_cpu), wishes, obstacles) for pins in variants]
+    fits = [
+        _narrow(fit_row(entry, pins, node, matrix.facts, for_cpu=for_cpu), node, wishes, obstacles) for pins in variants
+    ]
     here = obstacles.pythons
     return min(fits, key=lambda fit: (not fit.fits, here is not None and _python(fit) not in here))
 
@@ -94,7 +96,7 @@ def _python(fit: Fit) -> str | None:
     return fit.pins.python if fit.pins else None
 
 
-def _narrow(fit: Fit, wishes: Wishes, obstacles: Obstacles) -> Fit:
+def _narrow(fit: Fit, node: Node, wishes: Wishes, obstacles: Obstacles) -> Fit:
     """Add the reasons that come from what was asked for, what is proved, and what can be reached."""
     row, pins = fit.entry.row, fit.pins
     wanted = [
@@ -109,7 +111,7 @@ def _narrow(fit: Fit, wishes: Wishes, obstacles: Obstacles) -> Fit:
         reasons.append(f"Python `{wishes.python}` was asked for; this is for {', '.join(pythons)}")
     status = fit.entry.status(pins)
     if pins is None:
-        reasons.append("no pins were made for this architecture")
+        reasons += _without_pins(fit, node)
     elif not proved(status, wishes.least) and not row.broken:
         reasons.append(f"only {status}, and at least {wishes.least} is chosen unasked (--allow-unproved)")
     if pins and (obstacle := obstacles.variants.get(pins.file_name)):
@@ -117,6 +119,16 @@ def _narrow(fit: Fit, wishes: Wishes, obstacles: Obstacles) -> Fit:
     if not reasons:
         return fit
     return replace(fit, verdict=REJECTED, reasons=(*fit.reasons, *reasons))
+
+
+def _without_pins(fit: Fit, node: Node) -> list[str]:
+    """Say why there is nothing to install; not where the row cannot be mended or is for other machines anyway."""
+    row = fit.entry.row
+    if row.broken or (node.machine and node.machine.value not in row.arch):
+        return []
+    sources = sorted(set(row.resolve.sources.values())) if row.resolve else []
+    reached = f" where {', '.join(sources)} can be reached" if sources else ""
+    return [f"only {fit.entry.status(None)}: no pins were made yet (verl-env matrix resolve {fit.entry.id}{reached})"]
 
 
 def _rank(fit: Fit, wishes: Wishes) -> tuple[bool, bool, Version, Version, Version, bool]:
