@@ -32,8 +32,11 @@ def _record_line(name: str, content: bytes) -> str:
     return f"{name},sha256={digest},{len(content)}\n"
 
 
-def build_wheel(folder, name, version, *, files=None, requires=(), tag="py3-none-any") -> Path:
-    """Write a small but whole wheel and return its path; its one module is the package's name by default."""
+def build_wheel(folder, name, version, *, files=None, requires=(), tag="py3-none-any", programs=()) -> Path:
+    """Write a small but whole wheel and return its path; its one module is the package's name by default.
+
+    `programs` are those of its files that can be run.
+    """
     module = name.replace("-", "_")
     contents = {f"{module}/__init__.py": f'__version__ = "{version}"\n'} if files is None else dict(files)
     info = f"{module}-{version}.dist-info"
@@ -46,7 +49,9 @@ def build_wheel(folder, name, version, *, files=None, requires=(), tag="py3-none
     record = "".join(_record_line(file, text.encode()) for file, text in contents.items())
     with zipfile.ZipFile(path, "w") as wheel:
         for file, text in {**contents, f"{info}/RECORD": f"{record}{info}/RECORD,,\n"}.items():
-            wheel.writestr(zipfile.ZipInfo(file, date_time=(2026, 11, 30, 0, 0, 0)), text)
+            entry = zipfile.ZipInfo(file, date_time=(2026, 11, 30, 0, 0, 0))
+            entry.external_attr = (0o100755 if file in programs else 0o100644) << 16
+            wheel.writestr(entry, text)
     return path
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from verl_env import __version__, output, paths, uv
 from verl_env.environment.by_place import install_by_place
+from verl_env.environment.cuda_home import complete
 from verl_env.environment.editable import check_checkout, install_checkout
 from verl_env.environment.exports import Export, Surroundings, exports_of
 from verl_env.environment.holding import held
@@ -111,7 +112,7 @@ def _build(plan: Plan) -> Receipt:
     _begin(folder)
     uv.make_venv(folder, plan.interpreter.path)
     _install_packages(plan)
-    exports, notes = exports_of(table, str(folder), plan.around)
+    exports, notes = exports_of(table, str(folder), complete(plan.around, folder, plan.lock, plan.overlay))
     write_exports(folder, exports)
     write_atomically(folder / plan.lock.file_name, plan.lock_text)
     found = _survey(plan)

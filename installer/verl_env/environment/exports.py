@@ -32,7 +32,8 @@ class Surroundings:
     """What of this node decides the exports.
 
     `hugging_face` is the cache folder to use and why; `library_folder` holds the only libcuda.so.1 that programs
-    find, when they find it through LD_LIBRARY_PATH alone.
+    find, when they find it through LD_LIBRARY_PATH alone. `toolkits` come in the order in which they are preferred;
+    `compiling` names what in the environment compiles CUDA code at run time.
     """
 
     toolkits: tuple[Toolkit, ...]
@@ -40,20 +41,20 @@ class Surroundings:
     token_file: str | None = None
     library_folder: str | None = None
     extra: tuple[Export, ...] = ()
+    compiling: tuple[str, ...] = ()
 
 
 def exports_of(table: Table, folder: str, around: Surroundings) -> tuple[tuple[Export, ...], tuple[str, ...]]:
     """Return the exports, and notes on what will not work without something that this node lacks."""
     notes: list[str] = []
-    found = [
+    found = _cuda_home(table.cuda, around, notes) if table.cuda else []  # before PATH: the last prepend is in front
+    found += [
         Export(name="VIRTUAL_ENV", value=folder, how=SET, why="the environment"),
         Export(name="PATH", value=f"{folder}/bin", how=PREPEND, why="its programs"),
         Export(name="PYTHONNOUSERSITE", value="1", how=SET, why="~/.local must not leak in"),
         Export(name="PYTHONPATH", value="", how=UNSET, why="other people's modules must not leak in"),
         Export(name="PYTHONHOME", value="", how=UNSET, why="it would point Python elsewhere"),
     ]
-    if table.cuda:
-        found += _cuda_home(table.cuda, around.toolkits, notes)
     home, why = around.hugging_face
     found.append(Export(name="HF_HOME", value=home, how=SET, why=why))
     if around.token_file:
@@ -66,21 +67,33 @@ def exports_of(table: Table, folder: str, around: Surroundings) -> tuple[tuple[E
     return tuple(found), tuple(notes)
 
 
-def _cuda_home(cuda: str, toolkits: tuple[Toolkit, ...], notes: list[str]) -> list[Export]:
-    """Name the toolkit of the row's minor; never one of another minor (its headers and nvcc would not agree)."""
-    for toolkit in toolkits:
+def _cuda_home(cuda: str, around: Surroundings, notes: list[str]) -> list[Export]:
+    """Name the toolkit of the row's minor; never one of another minor (its headers and nvcc would not agree).
+
+    CUDA_PATH is the other name that programs know it by (torch, flashinfer and CMake read both).
+    """
+    for toolkit in around.toolkits:
         if toolkit.version and Version(toolkit.version).release[:2] == Version(cuda).release[:2]:
-            why = f"nvcc {toolkit.version} is of the row's CUDA {cuda}"
+            why = f"nvcc {toolkit.version} is of the row's CUDA {cuda} ({toolkit.source})"
             return [
                 Export(name="CUDA_HOME", value=toolkit.path, how=SET, why=why),
+                Export(name="CUDA_PATH", value=toolkit.path, how=SET, why="the same"),
                 Export(name="PATH", value=f"{toolkit.path}/bin", how=PREPEND, why="nvcc"),
             ]
-    others = ", ".join(f"{it.version} at {it.path}" for it in toolkits if it.version)
-    notes.append(
-        f"no CUDA {cuda} toolkit is on this node{f' (found: {others})' if others else ''}: CUDA_HOME is not set, and "
-        "what compiles CUDA code at run time (flashinfer's JIT, torch extensions) will not find nvcc"
+    notes.append(_without_toolkit(cuda, around))
+    why = f"no toolkit of CUDA {cuda} is here"
+    return [Export(name=name, value="", how=UNSET, why=why) for name in ("CUDA_HOME", "CUDA_PATH")]
+
+
+def _without_toolkit(cuda: str, around: Surroundings) -> str:
+    """Say which toolkits were looked at, and name what will not work."""
+    others = [f"{it.version or it.error} at {it.path}" for it in around.toolkits]
+    found = f" (found: {', '.join(others)})" if others else ""
+    compiling = ", ".join(around.compiling) or "whatever compiles CUDA code at run time"
+    return (
+        f"no CUDA {cuda} toolkit is on this node{found}: CUDA_HOME is not set. "
+        f"Without nvcc these do not work: {compiling}"
     )
-    return [Export(name="CUDA_HOME", value="", how=UNSET, why=f"no toolkit of CUDA {cuda} is here")]
 
 
 def applied(exports: tuple[Export, ...], environ: Mapping[str, str]) -> dict[str, str]:
