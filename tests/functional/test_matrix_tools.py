@@ -204,7 +204,8 @@ def test_new_row_of_what_is_not_there(keeper, serve, tmp_path, words, said):
 def carried(tiny, wheels, tmp_path):
     """Return a row that nobody has proved, and a function that writes an evidence file for it."""
     pins = tiny.site.add_row("far", [wheels["torch"], wheels["verl"], wheels["tiny-sub"]], proved=False, cuda="13.0")
-    evidence = replace(evidence_for(pins.header, "gpu"), device="NVIDIA H200, driver 580.95.05")
+    shown = {"torch_matmul": 'off by 1e-07 on "one" GPU', "p2p_copies": "skipped: one GPU, and so no pair"}
+    evidence = replace(evidence_for(pins.header, "gpu"), device="NVIDIA H200, driver 580.95.05", shown=shown)
 
     def write(**change):
         path = tmp_path / "evidence.toml"
@@ -228,6 +229,9 @@ def test_evidence_is_imported(tiny, carried):
     assert 0 == done.code, done.err
     assert ("resolved", "gpu") == (done.json["data"]["status_before"], done.json["data"]["status"])
     assert "gpu" == status(tiny, "far")
+    (kept,) = tiny("matrix", "show", "far", "--json").json["data"]["row"]["evidence"]
+    assert "skipped: one GPU, and so no pair" == kept["shown"]["p2p_copies"]
+    assert 'off by 1e-07 on "one" GPU' == kept["shown"]["torch_matmul"]
 
     assert 0 == tiny("matrix", "import-evidence", carried(level="imported", device="none")).code
     assert "gpu" == status(tiny, "far")
@@ -235,13 +239,12 @@ def test_evidence_is_imported(tiny, carried):
 
 def test_two_devices_are_both_kept(tiny, carried):
     """Evidence of another GPU stands beside the first; the same again renews it."""
-    for device in ("NVIDIA H200, driver 580.95.05", "NVIDIA L40S, driver 590.44.01", "NVIDIA L40S, driver 590.44.01"):
+    one, several, other = (f"{name}, driver 590.44.01" for name in ("NVIDIA H200", "2x NVIDIA H200", "NVIDIA L40S"))
+    for device in (one, several, other, other):
         assert 0 == tiny("matrix", "import-evidence", carried(device=device)).code
 
     row = tiny("matrix", "show", "far", "--json").json["data"]["row"]
-    assert ["NVIDIA H200, driver 580.95.05", "NVIDIA L40S, driver 590.44.01"] == [
-        it["device"] for it in row["evidence"]
-    ]
+    assert [one, several, other] == [it["device"] for it in row["evidence"]]
 
 
 @pytest.mark.parametrize(
@@ -253,6 +256,9 @@ def test_two_devices_are_both_kept(tiny, carried):
         pytest.param({"date": DAY - dt.timedelta(days=1)}, "the pins were made on", id="older than its pins"),
         pytest.param({"date": dt.date(2999, 1, 1)}, "its date is 2999-01-01", id="the future"),
         pytest.param({"device": "none"}, "level gpu, and no device", id="kernels on no device"),
+        pytest.param({"shown": {}}, "no check that says what it found", id="kernels of which nothing is said"),
+        pytest.param({"shown": {"p2p_copies": "skipped: one GPU"}}, "no check that says", id="nothing but skipped"),
+        pytest.param({"device": "2x Tesla V100, driver 580.95.05"}, "has no code for V100", id="several without code"),
         pytest.param({"device": "a toaster"}, "not a name and a driver", id="no device at all"),
         pytest.param(
             {"device": "NVIDIA H200, driver 535.161.07"}, "CUDA 13.0 needs driver >= 580", id="too old a driver"

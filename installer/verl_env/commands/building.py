@@ -10,6 +10,7 @@ from verl_env.environment.build import WAIT_SECONDS
 from verl_env.environment.preflight import find_python
 from verl_env.lock.build import hashed_requirements
 from verl_env.lock.locate import base_options, source_options
+from verl_env.node.names import device_name
 
 if TYPE_CHECKING:
     import argparse
@@ -48,6 +49,5 @@ def is_cached(lock: Lock, options: tuple[str, ...]) -> bool:
 
 def device_of(node: Node) -> str:
     """Name the device that is present while a proof runs; a described GPU is not present."""
-    if node.described or not node.gpus:
-        return "none"
-    return f"{node.gpus[0].name}, driver {node.driver.version if node.driver else 'unknown'}"
+    gpus = () if node.described else node.gpus
+    return device_name([gpu.name for gpu in gpus], node.driver.version if node.driver else None)

@@ -28,6 +28,7 @@ from verl_env.lock.lockfile import Lock, render_lock
 from verl_env.lock.read import read_lock
 from verl_env.matrix.load import load_pins
 from verl_env.mirror_exports import asked_for
+from verl_env.node.names import NO_DEVICE
 from verl_env.node.system import read_glibc, read_machine
 from verl_env.output import Result, human_bytes
 
@@ -149,13 +150,14 @@ def _built(receipt: Receipt, folder: Path) -> Result:
     """Say what was built and proved, and what was not."""
     for note in receipt.notes:
         output.warn(note)
+    shown = [f"{it.name}{' skipped' if it.skipped else ''}" for it in receipt.shown]
     lines = [
         f"{receipt.title} is ready: {folder}",
         f"Python {receipt.python}, {receipt.packages} packages; proved: {receipt.level}"
-        + (f" ({', '.join(it.name for it in receipt.shown)})" if receipt.shown else "")
+        + (f" ({', '.join(shown)})" if shown else "")
         + f"; device: {receipt.device}",
     ]
-    if receipt.device == "none":
+    if receipt.device == NO_DEVICE:
         lines.append("no kernel ran: there was no GPU to run one on")
     if receipt.settings:
         lines.append("verl needs these settings with this row:")

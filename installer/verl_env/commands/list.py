@@ -45,8 +45,8 @@ def plain(it: Standing) -> dict[str, Any]:
         "title": receipt.title,
         "lock_digest": receipt.lock_digest,
         "python": receipt.python,
-        "level": receipt.level,
-        "device": receipt.device,
+        "level": receipt.best[0],
+        "device": receipt.best[1],
         "made": receipt.made,
         "files": receipt.files,
         "bytes": receipt.bytes,
@@ -59,7 +59,7 @@ def _row(it: Standing) -> tuple[str, ...]:
         return mark, name, "", "", "", "", "", "unfinished"
     size = human_bytes(receipt.bytes) if receipt.bytes else "-"
     what = f"replaced by {it.replaced}" if it.replaced else receipt.title
-    return mark, name, receipt.python, size, age_of(receipt.made), receipt.level, receipt.device, what
+    return mark, name, receipt.python, size, age_of(receipt.made), *receipt.best, what
 
 
 def age_of(made: str) -> str:

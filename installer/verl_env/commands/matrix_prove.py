@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl_env import __version__, output, paths
+from verl_env.commands.building import device_of
 from verl_env.commands.matrix_show import find_entry
 from verl_env.commands.proving import add_proof_arguments
 from verl_env.environment.build import Plan, build_environment
@@ -27,7 +28,7 @@ from verl_env.matrix.pins import render_pins
 from verl_env.matrix.rows import Evidence
 from verl_env.node.probe import probe_node
 from verl_env.output import Result, human_bytes
-from verl_env.proof.levels import STATUS_OF_LEVEL
+from verl_env.proof.levels import ON_GPU, STATUS_OF_LEVEL
 from verl_env.records import to_plain
 
 if TYPE_CHECKING:
@@ -117,16 +118,12 @@ def _install(
             interpreter=find_python(pins.header.python),
             index_options=located.options,
             around=look_around(node, measured=True),
-            device=_device(node),
+            device=device_of(node),
             level=args.level,
             job_seconds=args.time_limit,
         )
     )
     return receipt, *_measure(folder)
-
-
-def _device(node: Node) -> str:
-    return f"{node.gpus[0].name}, driver {node.driver.version}" if node.gpus and node.driver else "none"
 
 
 def _measure(folder: Path) -> tuple[int, int]:
@@ -148,4 +145,5 @@ def _evidence(receipt: Receipt, header: PinsHeader, node: Node) -> Evidence:
         device=receipt.device,
         glibc=node.glibc.value if node.glibc else "unknown",
         by=f"verl-env {__version__}",
+        shown={it.name: f"skipped: {it.said}" if it.skipped else it.said for it in receipt.shown if it.level in ON_GPU},
     )

@@ -1,4 +1,4 @@
-"""The arguments of every command that proves something."""
+"""What every command that proves something shares: its arguments, and how a proof reads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from verl_env.proof.levels import LEVELS
 
 if TYPE_CHECKING:
     import argparse
+
+    from verl_env.environment.prove import Proof
 
 
 def add_proof_arguments(group: argparse._ActionsContainer, level: str = "imports") -> None:
@@ -20,3 +22,16 @@ def add_proof_arguments(group: argparse._ActionsContainer, level: str = "imports
         metavar="SECONDS",
         help="limit of each import or check (600)",
     )
+
+
+def proof_lines(name: str, proof: Proof) -> list[str]:
+    """Return a line a run, then what was reached and what was not."""
+    width = max((len(run.name) for run in proof.runs), default=0)
+    lines = []
+    for run in proof.runs:
+        said = "" if run.level == "imports" else f"{'skipped: ' if run.skipped else ''}{run.last_line}"
+        lines.append(f"{run.level:<9}  {run.name:<{width}}  {run.seconds:6.1f} s  {said}".rstrip())
+    skipped = [run for run in proof.runs if run.skipped]
+    passed = f"{len(proof.runs) - len(skipped)} proofs passed" + (f", {len(skipped)} skipped" if skipped else "")
+    device = f" on {proof.device}" if proof.device else ""
+    return [*lines, f"{passed} in {name}; level reached: {proof.level}{device}", *proof.notes]

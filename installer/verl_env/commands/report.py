@@ -107,7 +107,7 @@ def _environment(subject: Subject | None) -> list[str]:
         lines += [
             f"row     {receipt.row}",
             f"lock    {receipt.lock_digest}",
-            f"level   {receipt.level} on {receipt.device}",
+            f"level   {receipt.best[0]} on {receipt.best[1]}",
         ]
     return lines
 

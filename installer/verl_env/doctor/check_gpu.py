@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl_env.doctor.known import found
-from verl_env.node.answers import merge_lines
+from verl_env.node.use import ask_use
 from verl_env.output import human_bytes
 
 if TYPE_CHECKING:
@@ -37,7 +34,7 @@ def check_gpu(situation: Situation) -> Iterator[Finding]:
     nvml = situation.node.nvml
     if not situation.here or nvml is None or nvml.error or not situation.node.gpus:
         return
-    said = ask(situation.host, limit=_SECONDS if not situation.deep else 20)
+    said = ask_use(situation.host, limit=_SECONDS if not situation.deep else 20)
     for gpu in said.get("gpus") or ():
         yield from _memory(gpu, situation.host)
         mode = gpu.get("compute_mode")
@@ -47,17 +44,6 @@ def check_gpu(situation: Situation) -> Iterator[Finding]:
                 "gpu-exclusive", evidence, "have the compute mode set to Default (nvidia-smi -c 0, an administrator's)"
             )
     yield from _apart(said, situation)
-
-
-def ask(host: Host, *, limit: float) -> dict[str, Any]:
-    """Ask NVML in a child."""
-    spec = importlib.util.find_spec("pynvml")
-    if spec is None or spec.origin is None:
-        return {}
-    done = host.run(
-        [sys.executable, "-I", "-S", Path(__file__).with_name("gpu_child.py"), Path(spec.origin).parent], limit=limit
-    )
-    return merge_lines(done.stdout)
 
 
 def _memory(gpu: dict[str, Any], host: Host) -> Iterator[Finding]:
@@ -121,7 +107,7 @@ def _apart(said: dict[str, Any], situation: Situation) -> Iterator[Finding]:
         evidence = f"{len(apart)} pairs without peer-to-peer, such as GPU {one} and {other}: {reason} (NVML)"
         action = "set NCCL_P2P_DISABLE=1 (and vLLM's --disable-custom-all-reduce), so that nothing relies on it"
         yield found("p2p-missing", evidence, action)
-    linked = any(gpu.get("nvlinks") for gpu in gpus)
+    linked = any(link["up"] for gpu in gpus for link in gpu.get("nvlinks") or ())
     command = situation.host.read("/proc/cmdline") or ""
     groups = situation.host.glob("/sys/class/iommu", "*")
     translated = any(

@@ -21,8 +21,8 @@ from verl_env.environment.exports import Export, Surroundings, exports_of
 from verl_env.environment.holding import held
 from verl_env.environment.overlay import Overlay, lay_over
 from verl_env.environment.patches import apply_captured, check_patch
-from verl_env.environment.prove import prove
-from verl_env.environment.receipt import NAME, SCHEMA, Receipt, Shown, now, read_receipt, write_receipt
+from verl_env.environment.prove import Subject, prove, shown_by
+from verl_env.environment.receipt import NAME, SCHEMA, Receipt, now, read_receipt, write_receipt
 from verl_env.environment.removal import remove_environment
 from verl_env.environment.shells import render_exports
 from verl_env.environment.standing import marker_of, switch_to
@@ -34,7 +34,6 @@ from verl_env.lock.build import hashed_requirements
 from verl_env.lock.locate import Part
 from verl_env.lock.lockfile import Lock
 from verl_env.node.facts import Interpreter
-from verl_env.proof.levels import jobs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,8 +115,15 @@ def _build(plan: Plan) -> Receipt:
     write_exports(folder, exports)
     write_atomically(folder / plan.lock.file_name, plan.lock_text)
     found = _survey(plan)
-    jobs = jobs_of(plan.level, table.imports, table.set, table.settings)
-    runs = prove(folder, jobs, exports, seconds=plan.job_seconds)
+    subject = Subject(
+        folder=folder,
+        cuda=table.cuda,
+        imports=table.imports,
+        packages=table.set,
+        settings=table.settings,
+        exports=exports,
+    )
+    proof = prove(subject, plan.level, seconds=plan.job_seconds)
     receipt = Receipt(
         schema=SCHEMA,
         name=folder.name,
@@ -129,18 +135,19 @@ def _build(plan: Plan) -> Receipt:
         packages=len(plan.lock.pins),
         made=now(),
         by=f"verl-env {__version__}",
-        level=plan.level,
-        device=plan.device,
+        level=proof.level,
+        device=proof.device or plan.device,
         imports=table.imports,
-        shown=tuple(Shown(level=run.level, name=run.name, seconds=round(run.seconds, 2)) for run in runs),
+        shown=shown_by(proof),
         exports=exports,
         set=table.set,
-        notes=(*notes, *checkout, *(plan.overlay.notes if plan.overlay else ())),
+        notes=(*notes, *checkout, *(plan.overlay.notes if plan.overlay else ()), *proof.notes),
         settings=table.settings,
         manifest=found.digest,
         files=found.files,
         bytes=found.bytes,
         base=plan.overlay.base if plan.overlay else None,
+        cuda=table.cuda,
     )
     write_receipt(folder, receipt)
     return receipt

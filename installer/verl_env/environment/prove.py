@@ -1,38 +1,130 @@
-"""An environment's proof, run in it as it will be used."""
+"""An environment's proof, run in it as it will be used: level by level, as far as this node allows."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from verl_env import paths
+from verl_env import output, paths
 from verl_env.environment.exports import Export, applied
+from verl_env.environment.receipt import Shown
 from verl_env.errors import SmokeError
+from verl_env.node.use import pynvml_file
 from verl_env.process import clean_environ
+from verl_env.proof.allocation import Allocation
+from verl_env.proof.gpus import find_gpus
+from verl_env.proof.levels import ON_GPU, check_jobs, import_jobs, reaches
 from verl_env.proof.runs import Job, Run, run_jobs
 from verl_env.records import to_plain
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 
-def prove(folder: Path, jobs: tuple[Job, ...], exports: tuple[Export, ...], *, seconds: float) -> tuple[Run, ...]:
-    """Run proof jobs in an environment; raises SmokeError with each failed one's last line and log."""
-    runs = run_jobs(
-        folder / "bin" / "python",
-        jobs,
-        env=sealed_environ(exports),
-        log_folder=paths.logs() / folder.name,
-        seconds=seconds,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is proved: an environment's folder, what it must import, its set, and the variables it is used with."""
+
+    folder: Path
+    cuda: str | None
+    imports: tuple[str, ...]
+    packages: Mapping[str, str]
+    settings: tuple[str, ...]
+    exports: tuple[Export, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What was shown: the `level` reached, each run, and `not_shown`: the levels that were asked for, each with why.
+
+    `device` names the GPUs that kernels ran on.
+    """
+
+    level: str
+    runs: tuple[Run, ...]
+    not_shown: dict[str, str]
+    device: str = ""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know of what was not shown."""
+        return tuple(f"not shown: {level}: {why}" for level, why in self.not_shown.items())
+
+
+def prove(subject: Subject, level: str, *, seconds: float) -> Proof:
+    """Show as much as was asked for and as this node allows; raises SmokeError when something fails."""
+    runs: tuple[Run, ...] = ()
+    reached, not_shown = "files", dict[str, str]()
+    if reaches(level, "imports"):
+        jobs = import_jobs(subject.imports)
+        if reaches(level, "behaviour"):
+            jobs += check_jobs("behaviour", subject.packages, subject.settings)
+        runs += _run(subject, jobs, {}, seconds=seconds)
+        reached = "behaviour" if reaches(level, "behaviour") else "imports"
+        _stop_at_failures(subject, runs)
+    device = ""
+    if reaches(level, "kernel"):
+        gpus = _gpus_for(subject)
+        if gpus.why_none:
+            not_shown |= {name: gpus.why_none for name in ON_GPU if reaches(level, name)}
+        else:
+            jobs = check_jobs("kernel", subject.packages, subject.settings, str(pynvml_file() or ""))
+            runs += _run(subject, jobs, gpus.variables, seconds=seconds, at_once=1)
+            _stop_at_failures(subject, runs)
+            reached, device = "kernel", gpus.name
+    return Proof(level=reached, runs=runs, not_shown=not_shown, device=device)
+
+
+def _gpus_for(subject: Subject) -> Allocation:
+    """Return the GPUs to use, saying which are left alone."""
+    if subject.cuda is None:
+        return Allocation(why_none="a set for the CPU has no kernels")
+    gpus = find_gpus()
+    for note in gpus.notes:
+        output.warn(note)
+    return gpus
+
+
+def shown_by(proof: Proof) -> tuple[Shown, ...]:
+    """Return what a receipt keeps of each run."""
+    return tuple(
+        Shown(
+            level=run.level,
+            name=run.name,
+            seconds=round(run.seconds, 2),
+            said="" if run.level == "imports" else run.last_line,
+            skipped=run.skipped,
+        )
+        for run in proof.runs
     )
+
+
+def _run(
+    subject: Subject, jobs: tuple[Job, ...], variables: Mapping[str, str], *, seconds: float, at_once: int | None = None
+) -> tuple[Run, ...]:
+    return run_jobs(
+        subject.folder / "bin" / "python",
+        jobs,
+        env=sealed_environ(subject.exports) | dict(variables),
+        log_folder=paths.logs() / subject.folder.name,
+        seconds=seconds,
+        at_once=at_once,
+    )
+
+
+def _stop_at_failures(subject: Subject, runs: tuple[Run, ...]) -> None:
+    """Raise SmokeError with each failed run's last line and log."""
     failed = [run for run in runs if not run.passed]
     if not failed:
-        return runs
+        return
+    name = subject.folder.name
     error = SmokeError(
-        f"{len(failed)} of {len(runs)} proofs failed in {folder.name}",
+        f"{len(failed)} of {len(runs)} proofs failed in {name}",
         details=tuple(line for run in failed for line in (f"{run.name}: {run.last_line}", f"  log: {run.log}")),
         hint="read the log of the first one",
     )
-    error.data = {"environment": folder.name, "runs": [to_plain(run) for run in runs]}
+    error.data = {"environment": name, "runs": [to_plain(run) for run in runs]}
     raise error
 
 

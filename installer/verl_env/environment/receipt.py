@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from verl_env import paths
@@ -12,6 +12,7 @@ from verl_env.environment.base import Base
 from verl_env.environment.exports import Export
 from verl_env.errors import NoEnvironmentError
 from verl_env.files import write_atomically
+from verl_env.proof.levels import LEVELS
 from verl_env.records import RecordError, from_plain, to_plain
 
 NAME = "verl-env-receipt.json"
@@ -20,20 +21,37 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """One thing that was shown for the receipt: an import or a check; `seconds` is wall time."""
+    """One thing that was shown for the receipt: an import or a check; `seconds` is wall time.
+
+    `said` is what a check found; `skipped`, that there was nothing to show, and `said` why.
+    """
 
     level: str
     name: str
     seconds: float
+    said: str = ""
+    skipped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proved:
+    """What `smoke` showed later, and where: the `level` reached, on which `device` of which `host`, and when (UTC)."""
+
+    level: str
+    device: str
+    host: str
+    when: str
+    shown: tuple[Shown, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
     """What is installed in a folder, from which lock, with which Python, and what was proved of it.
 
-    `python` is the exact version; `level` the highest proof level reached; `made` is in UTC, ISO 8601. `manifest`
-    is the digest of the manifest beside it, of `files` files with `bytes` bytes in all. `base` is the Python that it
-    rests on, when it was laid over one.
+    `python` is the exact version; `level` the highest proof level reached when it was made, `device` where; `made` is
+    in UTC, ISO 8601. `later` is what was shown since, one entry a device and host. `manifest` is the digest of the
+    manifest beside it, of `files` files with `bytes` bytes in all. `base` is the Python that it rests on, when it was
+    laid over one.
     """
 
     schema: int
@@ -58,6 +76,14 @@ class Receipt:
     files: int = 0
     bytes: int = 0
     base: Base | None = None
+    cuda: str | None = None
+    later: tuple[Proved, ...] = ()
+
+    @property
+    def best(self) -> tuple[str, str]:
+        """The highest level that was shown of it at any time, and the device that it was shown on."""
+        made = (self.level, self.device)
+        return max([made, *((it.level, it.device) for it in self.later)], key=lambda it: LEVELS.index(it[0]))
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -77,6 +103,12 @@ def read_receipt(folder: Path) -> Receipt | None:
 def write_receipt(folder: Path, receipt: Receipt) -> None:
     """Write it: from here on the environment is complete."""
     write_atomically(folder / NAME, json.dumps(to_plain(receipt), indent=2, ensure_ascii=False) + "\n")
+
+
+def with_proof(receipt: Receipt, proved: Proved) -> Receipt:
+    """Add what was shown; it takes the place of what was shown earlier in the same place."""
+    place = (proved.host, proved.device)
+    return replace(receipt, later=(*(it for it in receipt.later if (it.host, it.device) != place), proved))
 
 
 def now() -> str:

@@ -15,6 +15,7 @@ from verl_env.errors import MatrixError
 from verl_env.matrix.fit import fit_row
 from verl_env.matrix.rows import Evidence
 from verl_env.node.facts import Driver, Gpu, Node, Value
+from verl_env.node.names import NO_DEVICE
 from verl_env.records import RecordError, from_plain
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 KEYS = ("level", "date", "python", "arch", "pins", "device", "glibc", "by")
 SHOWN = ("imported", "exercised", "gpu")  # the levels that a run shows; those below follow from files
-NO_DEVICE = "none"
-_DEVICE = re.compile(r"(?P<name>.+), driver (?P<driver>\d{3,4}(\.\d+){1,2})")
+_DEVICE = re.compile(r"(?P<names>.+), driver (?P<driver>\d{3,4}(\.\d+){1,2})")
+_COUNT = re.compile(r"^\d+x ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,8 @@ def with_evidence(text: str, evidence: Evidence) -> str:
     fresh = tomlkit.table()
     for key in KEYS:
         fresh[key] = getattr(evidence, key)
+    if evidence.shown:
+        fresh["shown"] = dict(evidence.shown)
     entries.append(fresh)
     document.pop("evidence", None)
     body = tomlkit.dumps(document).rstrip("\n")
@@ -82,8 +85,15 @@ def render_evidence_file(found: EvidenceFile) -> str:
     ]
     for key in KEYS:
         value = getattr(found.evidence, key)
-        lines.append(f"{key} = {value.isoformat() if isinstance(value, dt.date) else json.dumps(value)}")
+        lines.append(f"{key} = {value.isoformat() if isinstance(value, dt.date) else _quoted(value)}")
+    if found.evidence.shown:
+        lines += ["", "[evidence.shown]"]
+        lines += [f"{name} = {_quoted(said)}" for name, said in found.evidence.shown.items()]
     return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def parse_evidence_file(text: str, where: str) -> EvidenceFile:
@@ -112,6 +122,8 @@ def evidence_faults(evidence: Evidence, entry: Entry, pins: PinsHeader, facts: F
         faults.append(f"Python {evidence.python} does not run pins for {pins.python}")
     if pins.glibc and _older(evidence.glibc, pins.glibc):
         faults.append(f"glibc {evidence.glibc} does not run wheels for {pins.glibc}")
+    if evidence.level == "gpu" and all(said.startswith("skipped") for said in evidence.shown.values()):
+        faults.append("level gpu, and no check that says what it found")
     return faults + _device_faults(evidence, entry, pins, facts)
 
 
@@ -126,11 +138,11 @@ def _device_faults(evidence: Evidence, entry: Entry, pins: PinsHeader, facts: Fa
     said = _DEVICE.fullmatch(evidence.device)
     if said is None:
         return [f"its device is `{evidence.device}`, and not a name and a driver"]
-    known = facts.gpu(said["name"])
-    gpus = (Gpu(name=known.name, source="evidence", compute_capability=known.compute_capability),) if known else ()
+    names = [_COUNT.sub("", part) for part in said["names"].split(" + ")]
+    known = [gpu for name in names if (gpu := facts.gpu(name))]
     node = Node(
         driver=Driver(version=said["driver"], source="evidence"),
-        gpus=gpus,
+        gpus=tuple(Gpu(name=it.name, source="evidence", compute_capability=it.compute_capability) for it in known),
         glibc=Value(value=evidence.glibc, source="evidence"),
         machine=Value(value=evidence.arch, source="evidence"),
     )

@@ -5,6 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass, field
 
+from verl_env.matrix.attention import Attention
+from verl_env.matrix.builds import Build
+
+__all__ = ["ENGINES", "Allowance", "Attention", "Build", "Evidence", "Reasoned", "Resolve", "Row", "Sdist", "Smoke", "Source"]
+
 ENGINES = ("vllm", "sglang")
 
 
@@ -51,14 +56,6 @@ class Resolve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attention:
-    """The attention path verl's actor takes in this row, and the settings that lead it there."""
-
-    path: str
-    settings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Smoke:
     """Modules whose import shows that the set holds together, each imported in a process of its own."""
 
@@ -67,7 +64,10 @@ class Smoke:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One run that showed something of the pins whose digest it names; written by `matrix prove`."""
+    """One run that showed something of the pins whose digest it names; written by `matrix prove`.
+
+    `shown` has what each check of a GPU found, by its name; what was skipped says so.
+    """
 
     level: str
     date: dt.date
@@ -77,6 +77,7 @@ class Evidence:
     device: str
     glibc: str
     by: str
+    shown: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +115,7 @@ class Row:
     attention: Attention | None = None
     broken: str | None = None
     allow: tuple[Allowance, ...] = ()
+    build: tuple[Build, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     source: tuple[Source, ...] = ()
 

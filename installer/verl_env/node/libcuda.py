@@ -18,6 +18,7 @@ from verl_env.node.facts import Gpu, Libcuda
 
 if TYPE_CHECKING:
     from verl_env.node.host import Host
+    from verl_env.process import Completed
 
 NAME = "libcuda.so.1"
 
@@ -34,9 +35,18 @@ _ERRORS = {
 }
 
 
+def list_visible(host: Host) -> tuple[dict[str, Any], ...]:
+    """Return the devices that CUDA shows to a program started here, in CUDA's order: index, name, uuid and more."""
+    return tuple(merge_lines(_run_child(host).stdout).get("devices") or ())
+
+
+def _run_child(host: Host) -> Completed:
+    return host.run([sys.executable, "-I", "-S", Path(__file__).with_name("libcuda_child.py")])
+
+
 def ask_libcuda(host: Host) -> LibraryAnswer:
     """Return what libcuda says, or how it failed; LD_LIBRARY_PATH counts, as it would for a program."""
-    done = host.run([sys.executable, "-I", "-S", Path(__file__).with_name("libcuda_child.py")])
+    done = _run_child(host)
     said = merge_lines(done.stdout)
     fault, words = find_fault(done, said, "libcuda")
     if is_absent(said.get("load_error"), NAME):

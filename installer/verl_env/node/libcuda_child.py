@@ -40,6 +40,15 @@ def error_name(cuda: Any, code: int) -> str | None:
     return None
 
 
+def read_uuid(cuda: Any, device: Any) -> str | None:
+    """Return a device's UUID as hexadecimal digits; under MIG it is that of the MIG device."""
+    raw = (ctypes.c_ubyte * 16)()
+    for name in ("cuDeviceGetUuid_v2", "cuDeviceGetUuid"):
+        with contextlib.suppress(AttributeError):
+            return bytes(raw).hex() if getattr(cuda, name)(raw, device) == 0 else None
+    return None
+
+
 def list_devices(cuda: Any) -> list[dict[str, Any]]:
     """Return name, compute capability and memory of each device that CUDA lets this process see."""
     count = ctypes.c_int()
@@ -58,6 +67,7 @@ def list_devices(cuda: Any) -> list[dict[str, Any]]:
         devices.append(
             {
                 "index": index,
+                "uuid": read_uuid(cuda, device),
                 "name": name.value.decode(errors="replace"),
                 "capability": [major.value, minor.value],
                 "total": memory.value,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PAUSE = 0.02  # seconds between two looks at the children
+_SKIPPED = 77  # what inside/run_check.py ends with when there is nothing to show
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One job's end: `seconds` of wall time, `last_line` what it said last, `log` the file with all of it."""
+    """One job's end: `seconds` of wall time, `last_line` what it said last, `log` the file with all of it.
+
+    `skipped`: it passed because there was nothing to show, and `last_line` says why.
+    """
 
     level: str
     name: str
@@ -36,12 +40,24 @@ class Run:
     seconds: float
     last_line: str
     log: str
+    skipped: bool = False
+
+    @property
+    def word(self) -> str:
+        """How it ended, in a word."""
+        return "skipped" if self.skipped else "passed" if self.passed else "FAILED"
 
 
 def run_jobs(
-    python: Path, jobs: tuple[Job, ...], *, env: Mapping[str, str], log_folder: Path, seconds: float
+    python: Path,
+    jobs: tuple[Job, ...],
+    *,
+    env: Mapping[str, str],
+    log_folder: Path,
+    seconds: float,
+    at_once: int | None = None,
 ) -> tuple[Run, ...]:
-    """Run every job, as many at once as there are cores; return one run a job, in their order.
+    """Run every job, `at_once` beside each other (default: as many as there are cores); return a run each, in order.
 
     One thread starts and ends them all: whenever it is interrupted, it knows every child that lives.
     """
@@ -51,7 +67,7 @@ def run_jobs(
     with steps("proof", len(jobs)) as step:
         try:
             while waiting or running:
-                while waiting and len(running) < _cores():
+                while waiting and len(running) < (at_once or _cores()):
                     job = waiting.pop()
                     running[job] = _start(python, job, env, log_folder)
                 time.sleep(_PAUSE)
@@ -59,7 +75,7 @@ def run_jobs(
                     if run := _ended(job, child, log_folder, seconds):
                         del running[job]
                         runs[job] = run
-                        step(f"{'passed' if run.passed else 'FAILED'} {run.name} ({run.seconds:.1f} s)")
+                        step(f"{run.word} {run.name} ({run.seconds:.1f} s)")
         finally:
             for child in running.values():
                 child.end()
@@ -95,4 +111,12 @@ def _ended(job: Job, child: process.Running, log_folder: Path, seconds: float) -
         last = f"no end after {seconds:.0f} s"
     elif code < 0:
         last = f"ended by signal {-code}; last line: {last}"
-    return Run(level=job.level, name=job.name, passed=code == 0, seconds=took, last_line=last, log=str(log))
+    return Run(
+        level=job.level,
+        name=job.name,
+        passed=code in (0, _SKIPPED),
+        seconds=took,
+        last_line=last,
+        log=str(log),
+        skipped=code == _SKIPPED,
+    )

@@ -1,78 +1,18 @@
-"""The `behaviour` level: what imports well may still die on its first call. Run inside an environment, by its Python.
+"""The `behaviour` level: what imports well may still die on its first call. No GPU is used.
 
-`python behaviour_checks.py CHECK [SETTING…]`: one check a process; exit 0 and a last line that says what was shown, or
-a traceback. Nothing is downloaded and no GPU is used. Interfaces of verl and the engines moved between releases:
-each check takes whichever of the known ones is there, and fails when none is.
+Interfaces of verl and the engines moved between releases: each check takes whichever of the known ones is there, and
+fails when none is.
 """
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
-import os
 import pickle
-import sys
 import tempfile
 from pathlib import Path
 
-for _name, _value in {
-    "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-    "CUDA_VISIBLE_DEVICES": "",
-    "TOKENIZERS_PARALLELISM": "false",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "VLLM_NO_USAGE_STATS": "1",
-    "WANDB_MODE": "disabled",
-}.items():
-    os.environ[_name] = _value
-
-TEXT = "the cat sat on the mat"
-
-
-class CheckError(Exception):
-    """Something answered, and not what it should have."""
-
-
-def expect(expected: object, actual: object, what: str) -> None:
-    """Fail the check when a value is not the expected one."""
-    if expected != actual:
-        raise CheckError(f"{what}: expected {expected!r}, got {actual!r}")
-
-
-def first_attribute(*candidates):
-    """Return the first `module:name` that exists; its name has moved between releases."""
-    tried = []
-    for candidate in candidates:
-        module, name = candidate.split(":")
-        try:
-            return getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as err:
-            tried.append(f"{candidate} ({type(err).__name__}: {err})")
-    raise ImportError("none of these exists: " + "; ".join(tried))
-
-
-def tiny_config(kind):
-    """Return the config of a model with one layer."""
-    import transformers
-
-    return getattr(transformers, f"{kind}Config")(
-        vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=2, max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=3,
-    )  # fmt: skip
-
-
-def tiny_model_folder(folder):
-    """Write a word-level tokenizer and a config.json: enough for an engine's loader."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    words = ["<unk>", "<s>", "</s>", "<pad>", *sorted(set(TEXT.split()))]
-    tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
-    tiny_config("Llama").save_pretrained(folder)
-    return folder
+from expecting import CheckError, expect, first_attribute
+from tiny import TEXT, tiny_config, tiny_model_folder
 
 
 def _round_trip(load):
@@ -268,16 +208,3 @@ def verl_worker_group():
     expect([0, 2, 4, 6], out.batch["x"].tolist(), "dispatched and collected")
     ray.shutdown()
     return "a DataProto went out and came back doubled"
-
-
-def main() -> None:
-    """Run the named check, say what it showed, and leave without waiting for libraries' threads."""
-    name, *words = sys.argv[1:]
-    said = globals()[name](*words)
-    print(f"{name}: {said}", flush=True)
-    sys.stderr.flush()
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Run as a program of its own: ask NVML who holds memory, and which GPUs reach each other; lines of JSON.
+"""Run as a program of its own: ask NVML who uses the GPUs, and how they are linked; lines of JSON.
 
 Started with `-I -S`, and given the folder that holds pynvml: the library can hang or crash without taking us along.
 """
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_LINKS = 18  # NVML_NVLINK_MAX_LINKS
 _READ = 0  # NVML_P2P_CAPS_INDEX_READ: nvidia-ml-py defines it as a tuple, which its own function does not take
 
 
@@ -32,18 +33,22 @@ def describe(index: int, nvml: Any) -> dict[str, Any]:
         return {"index": index}
     memory = ask(nvml.nvmlDeviceGetMemoryInfo, handle)
     owners = []
-    for kind in (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses):
-        owners += [{"pid": it.pid, "used": it.usedGpuMemory or 0} for it in ask(kind, handle) or ()]
+    kinds = (nvml.nvmlDeviceGetComputeRunningProcesses, False), (nvml.nvmlDeviceGetGraphicsRunningProcesses, True)
+    for kind, graphics in kinds:
+        owners += [
+            {"pid": it.pid, "used": it.usedGpuMemory or 0, "graphics": graphics} for it in ask(kind, handle) or ()
+        ]
     mode = ask(nvml.nvmlDeviceGetMigMode, handle)
-    links = sum(1 for link in range(18) if ask(nvml.nvmlDeviceGetNvLinkState, handle, link) == 1)
+    links = [ask(nvml.nvmlDeviceGetNvLinkState, handle, link) for link in range(_LINKS)]
     return {
         "index": index,
+        "uuid": ask(nvml.nvmlDeviceGetUUID, handle),
         "total": int(memory.total) if memory else None,
         "used": int(memory.used) if memory else None,
         "owners": owners,
         "compute_mode": ask(nvml.nvmlDeviceGetComputeMode, handle),
         "mig": bool(mode and mode[0]),
-        "nvlinks": links,
+        "nvlinks": [{"link": link, "up": state == 1} for link, state in enumerate(links) if state is not None],
     }
 
 
@@ -69,6 +74,7 @@ def main(folder: str) -> None:
     except nvml.NVMLError as err:
         print(json.dumps({"error": str(err)}), flush=True)
         return
+    print(json.dumps({"driver": ask(nvml.nvmlSystemGetDriverVersion)}), flush=True)
     count = ask(nvml.nvmlDeviceGetCount) or 0
     print(json.dumps({"gpus": [describe(index, nvml) for index in range(count)]}), flush=True)
     print(json.dumps({"apart": reach(count, nvml)}), flush=True)
