@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from dataclasses import replace
 
 import pytest
 
 from tiny import DAY, MACHINE, MINOR, Site, build_wheel, evidence_for
 from verl_env import toml
-from verl_env.matrix.evidence import EvidenceFile, render_evidence_file
+from verl_env.matrix.evidence import EvidenceFile, parse_evidence_file, render_evidence_file
 from verl_env.matrix.rows import Row
 from verl_env.records import from_plain
 
@@ -301,3 +302,34 @@ def test_proof_is_exported_and_imported(tiny, wheels, tmp_path):
     assert str(tiny.home) not in path.read_text()
     assert 0 == tiny("matrix", "import-evidence", path).code
     assert "imported" == status(tiny, "near")
+
+
+def test_proving_an_environment_that_stands(tiny, tmp_path):
+    """An environment of exactly the row's pins gives the row's evidence; the receipt keeps what was shown."""
+    assert 0 == tiny("install", "--cpu").code
+    path = tmp_path / "found.toml"
+
+    done = tiny("matrix", "prove", "tiny", "--environment", "tiny", "--level", "imports", "--export", path, "--json")
+
+    assert 0 == done.code, done.err
+    found = parse_evidence_file(path.read_text(), "found")
+    (earlier,) = tiny("matrix", "show", "tiny", "--json").json["data"]["row"]["evidence"]
+    assert ("imported", earlier["pins"], "") == (found.evidence.level, found.evidence.pins, found.evidence.over)
+    assert found.installed_files > 10
+    receipt = json.loads((tiny.current.resolve() / "verl-env-receipt.json").read_text())
+    assert [("imports", ["torch", "verl"])] == [
+        (it["level"], [shown["name"] for shown in it["shown"]]) for it in receipt["later"]
+    ]
+
+
+def test_no_evidence_from_other_pins(tiny, wheels, tmp_path):
+    """An environment of another row's files proves nothing of this row."""
+    assert 0 == tiny("install", "--cpu").code
+    tiny.site.add_row("near", [wheels["torch"], wheels["tiny-sub"]], proved=False, imports=("torch",))
+    path = tmp_path / "found.toml"
+
+    done = tiny("matrix", "prove", "near", "--environment", "tiny", "--level", "imports", "--export", path)
+
+    assert (2, False) == (done.code, path.exists())
+    assert "was not made from the pins that row `near` has" in done.err
+    assert "it is of row `tiny`" in done.err

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from verl_env.node.names import NO_DEVICE
 from verl_env.proof.levels import LEVELS
+from verl_env.records import to_plain
 
 if TYPE_CHECKING:
     import argparse
@@ -24,6 +26,16 @@ def add_proof_arguments(group: argparse._ActionsContainer, level: str = "imports
     )
 
 
+def proof_data(proof: Proof) -> dict[str, Any]:
+    """Return a proof as scripts read it; `level` is null when only some checks were asked for."""
+    return {
+        "level": proof.level,
+        "device": proof.device or NO_DEVICE,
+        "not_shown": proof.not_shown,
+        "runs": [to_plain(run) for run in proof.runs],
+    }
+
+
 def proof_lines(name: str, proof: Proof) -> list[str]:
     """Return a line a run, then what was reached and what was not."""
     width = max((len(run.name) for run in proof.runs), default=0)
@@ -34,4 +46,5 @@ def proof_lines(name: str, proof: Proof) -> list[str]:
     skipped = [run for run in proof.runs if run.skipped]
     passed = f"{len(proof.runs) - len(skipped)} proofs passed" + (f", {len(skipped)} skipped" if skipped else "")
     device = f" on {proof.device}" if proof.device else ""
-    return [*lines, f"{passed} in {name}; level reached: {proof.level}{device}", *proof.notes]
+    reached = f"; level reached: {proof.level}" if proof.level else ""
+    return [*lines, f"{passed} in {name}{reached}{device}", *proof.notes]

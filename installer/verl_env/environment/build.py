@@ -135,7 +135,7 @@ def _build(plan: Plan) -> Receipt:
         packages=len(plan.lock.pins),
         made=now(),
         by=f"verl-env {__version__}",
-        level=proof.level,
+        level=proof.level or "files",
         device=proof.device or plan.device,
         imports=table.imports,
         shown=shown_by(proof),

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from verl_env import output, paths
 from verl_env.environment.exports import Export, applied
-from verl_env.environment.receipt import Shown
-from verl_env.errors import SmokeError
+from verl_env.environment.receipt import Proved, Receipt, Shown, now, with_proof, write_receipt
+from verl_env.errors import SmokeError, UsageError
+from verl_env.node.names import NO_DEVICE
 from verl_env.node.use import pynvml_file
 from verl_env.process import clean_environ
 from verl_env.proof.allocation import Allocation
 from verl_env.proof.gpus import find_gpus
-from verl_env.proof.levels import ON_GPU, check_jobs, import_jobs, reaches
+from verl_env.proof.levels import LEVELS, ON_GPU, check_jobs, import_jobs, reaches
 from verl_env.proof.runs import Job, Run, run_jobs
 from verl_env.records import to_plain
 
@@ -38,10 +40,10 @@ class Subject:
 class Proof:
     """What was shown: the `level` reached, each run, and `not_shown`: the levels that were asked for, each with why.
 
-    `device` names the GPUs that kernels ran on.
+    `device` names the GPUs that kernels ran on; `level` is None when only some checks were asked for.
     """
 
-    level: str
+    level: str | None
     runs: tuple[Run, ...]
     not_shown: dict[str, str]
     device: str = ""
@@ -74,6 +76,52 @@ def prove(subject: Subject, level: str, *, seconds: float) -> Proof:
             _stop_at_failures(subject, runs)
             reached, device = "kernel", gpus.name
     return Proof(level=reached, runs=runs, not_shown=not_shown, device=device)
+
+
+def prove_only(subject: Subject, names: tuple[str, ...], *, seconds: float) -> Proof:
+    """Run the checks of these names; no level is reached by that."""
+    pynvml = str(pynvml_file() or "")
+    known = {job.name: job for level in LEVELS for job in check_jobs(level, subject.packages, subject.settings, pynvml)}
+    if unknown := [name for name in names if name not in known]:
+        hint = f"name some of: {', '.join(known)}"
+        raise UsageError(f"this environment has no check `{unknown[0]}`", hint=hint)
+    jobs = tuple(known[name] for name in names)
+    gpus = _gpus_for(subject) if any(job.level in ON_GPU for job in jobs) else Allocation()
+    if gpus.why_none:
+        raise SmokeError(f"`{names[0]}` needs a GPU: {gpus.why_none}")
+    variables = gpus.variables if gpus.devices else {}
+    runs = _run(subject, jobs, variables, seconds=seconds, at_once=1)
+    _stop_at_failures(subject, runs)
+    return Proof(level=None, runs=runs, not_shown={}, device=gpus.name if gpus.devices else "")
+
+
+def subject_of(folder: Path, receipt: Receipt) -> Subject:
+    """Return what there is to prove of an environment that stands."""
+    return Subject(
+        folder=folder,
+        cuda=receipt.cuda,
+        imports=receipt.imports,
+        packages=receipt.set,
+        settings=receipt.settings,
+        exports=receipt.exports,
+    )
+
+
+def keep_proof(folder: Path, receipt: Receipt, proof: Proof) -> None:
+    """Write what was shown into the receipt; an environment that cannot be written stays as it is, aloud."""
+    if proof.level is None:
+        return
+    proved = Proved(
+        level=proof.level,
+        device=proof.device or NO_DEVICE,
+        host=platform.node(),
+        when=now(),
+        shown=shown_by(proof),
+    )
+    try:
+        write_receipt(folder, with_proof(receipt, proved))
+    except OSError as err:
+        output.warn(f"the receipt does not say so: `{folder}` cannot be written ({err.strerror})")
 
 
 def _gpus_for(subject: Subject) -> Allocation:

@@ -55,6 +55,8 @@ def with_evidence(text: str, evidence: Evidence) -> str:
     fresh = tomlkit.table()
     for key in KEYS:
         fresh[key] = getattr(evidence, key)
+    if evidence.over:
+        fresh["over"] = evidence.over
     if evidence.shown:
         fresh["shown"] = dict(evidence.shown)
     entries.append(fresh)
@@ -86,6 +88,8 @@ def render_evidence_file(found: EvidenceFile) -> str:
     for key in KEYS:
         value = getattr(found.evidence, key)
         lines.append(f"{key} = {value.isoformat() if isinstance(value, dt.date) else _quoted(value)}")
+    if found.evidence.over:
+        lines.append(f"over = {_quoted(found.evidence.over)}")
     if found.evidence.shown:
         lines += ["", "[evidence.shown]"]
         lines += [f"{name} = {_quoted(said)}" for name, said in found.evidence.shown.items()]

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from verl_env.matrix.attention import Attention
 from verl_env.matrix.builds import Build
 
-__all__ = ["ENGINES", "Allowance", "Attention", "Build", "Evidence", "Reasoned", "Resolve", "Row", "Sdist", "Smoke", "Source"]
-
 ENGINES = ("vllm", "sglang")
 
 
@@ -66,7 +64,8 @@ class Smoke:
 class Evidence:
     """One run that showed something of the pins whose digest it names; written by `matrix prove`.
 
-    `shown` has what each check of a GPU found, by its name; what was skipped says so.
+    `over` says which packages were a base's, where the environment was laid over one. `shown` has what each check of a
+    GPU found, by its name; what was skipped says so.
     """
 
     level: str
@@ -77,6 +76,7 @@ class Evidence:
     device: str
     glibc: str
     by: str
+    over: str = ""
     shown: dict[str, str] = field(default_factory=dict)
 
 
