@@ -53,7 +53,7 @@ class Wheels:
 
 def normalized(file: str) -> str:
     """Return the normalised project name (PEP 503) of a wheel's or an sdist's file name."""
-    name = file.split("-")[0] if file.endswith(".whl") else file.rpartition("-")[0]
+    name = file.split("-", maxsplit=1)[0] if file.endswith(".whl") else file.rpartition("-")[0]
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

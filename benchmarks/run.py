@@ -103,7 +103,7 @@ class Bench:
                 "cold",
                 {"uv": self.uv_sync(compiled), "verl-env": self.install()},
                 prepare=all_gone,
-                promise="verl-env ≤ 1.10 × uv",
+                promise="verl-env ≤ 1.10 x uv",
             ),
             Case(
                 "warm",
@@ -114,7 +114,7 @@ class Bench:
                     "uv, pylock.toml, from its cache": self.uv_sync(compiled, file=self.lock),
                 },
                 prepare=gone,
-                promise="verl-env ≤ 1.5 × uv",
+                promise="verl-env ≤ 1.5 x uv",
             ),
             Case("pip", {"pip, nothing cached": pip}, prepare="true"),
             Case("again", {"verl-env, the lock that is installed": self.install()}, promise="< 0.3 s"),
@@ -130,7 +130,7 @@ class Bench:
                 },
                 promise="verify ≤ 3 s for 65,000 files; --deep at ≥ 70 % of sha256sum's rate",
             ),
-            Case("smoke", self.smoke(), promise="all at once ≤ 1.3 × the slowest alone, where cores allow"),
+            Case("smoke", self.smoke(), promise="all at once ≤ 1.3 x the slowest alone, where cores allow"),
         ]
 
     def smoke(self) -> dict[str, str]:
