@@ -74,6 +74,12 @@ def _lines(entry: Entry, facts: Facts) -> list[str]:
         lines += [f"sdist      {it.name}: {it.why}" for it in row.resolve.sdists]
     if row.attention:
         lines += [f"attention  {row.attention.path}", *(f"           {it}" for it in row.attention.settings)]
+    for build in row.build:
+        lines.append(f"build      {build.package} {build.version} for {', '.join(build.architectures)}: {build.why}")
+        if build.attention:
+            lines.append(
+                f"           then attention {build.attention.path}; verl-env build {build.package} --row {entry.id}"
+            )
     if row.smoke:
         lines.append(f"imports    {', '.join(row.smoke.imports)}")
     for it in row.evidence:

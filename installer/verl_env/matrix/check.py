@@ -9,6 +9,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from verl_env.matrix.check_builds import build_faults
 from verl_env.matrix.check_pins import pins_faults
 from verl_env.matrix.fit import COMPILED, driver_floor
 from verl_env.matrix.status import LEVELS
@@ -47,7 +48,7 @@ def notes_of(entry: Entry) -> list[str]:
 
 
 def _row_faults(row: Row, facts: Facts) -> list[str]:
-    faults = [*_set_faults(row), *_resolve_faults(row, facts), *_evidence_faults(row)]
+    faults = [*_set_faults(row), *_resolve_faults(row, facts), *_evidence_faults(row), *build_faults(row)]
     faults += [f'python: not a minor such as 3.12: "{it}"' for it in row.python if not _MINOR.fullmatch(it)]
     faults += [f"arch: not one of {', '.join(ARCHITECTURES)}: `{it}`" for it in row.arch if it not in ARCHITECTURES]
     if row.cuda and driver_floor(row.cuda, facts) is None:

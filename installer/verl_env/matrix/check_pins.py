@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
 from packaging.version import Version
 
+from verl_env.matrix.check_builds import pinned_builds
 from verl_env.matrix.pins import make_pins
 from verl_env.matrix.tags import rank_of, supported_tags
 
@@ -26,7 +27,8 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 def pins_faults(row: Row, pins: Pins, facts: Facts) -> list[str]:
     """Return every fault of one variant's pins."""
     faults = [fault for pin in (*pins.pins, *pins.build) for fault in _pin_faults(pin, facts)]
-    return [*faults, *_header_faults(pins), *_set_faults(row, pins), *_policy_faults(row, pins), *_tag_faults(pins)]
+    faults += [*_header_faults(pins), *_set_faults(row, pins), *_policy_faults(row, pins), *_tag_faults(pins)]
+    return [*faults, *pinned_builds(row, pins)]
 
 
 def _pin_faults(pin: Pin, facts: Facts) -> Iterator[str]:
