@@ -39,6 +39,10 @@ _FIXED = {"UV_NO_CONFIG": "1", "PYC_INVALIDATION_MODE": "CHECKED_HASH"}
 # Locks that uv keeps for as long as it runs: when we are killed and uv is not, nobody else takes its target.
 held_locks: set[int] = set()
 _INDEX_VARIABLES = {"--default-index": "UV_DEFAULT_INDEX", "--index": "UV_INDEX", "--find-links": "UV_FIND_LINKS"}
+# Whatever is built gets what build.txt pins, by hash, and nothing else: an empty one lets nothing in.
+_BUILD_WORDS = (
+    "--build-constraints", "build.txt", "--require-build-hashes", "--preview-features", "build-dependency-hashes",
+)  # fmt: skip
 _CERTIFICATE_SETTINGS = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
@@ -164,7 +168,7 @@ def sync(
     anew although they are there.
     """
     files = {"requirements.txt": requirements, "build.txt": build}
-    words = [*_sync_words(python, build), "--compile-bytecode"]
+    words = [*_sync_words(python), "--compile-bytecode"]
     words += [word for name in again for word in ("--reinstall-package", name)]
     with _workplace(files) as folder:
         done = run([*words, *index_options, "--offline"], cwd=folder)
@@ -173,19 +177,22 @@ def sync(
     return done
 
 
-def _sync_words(python: Path, build: str) -> list[str]:
-    words = ["pip", "sync", "requirements.txt", "--python", str(python), "--require-hashes"]
-    if build:
-        words += ["--build-constraints", "build.txt", "--require-build-hashes"]
-        words += ["--preview-features", "build-dependency-hashes"]
-    return words
+def install_commit(python: Path, spec: str, build: str, index_options: Sequence[str]) -> Completed:
+    """Build one commit of a repository and install it, without dependencies; its build gets what `build` pins."""
+    words = ["pip", "install", "--no-deps", spec, "--python", str(python), *_BUILD_WORDS]
+    with _workplace({"build.txt": build}) as folder:
+        return run([*words, *index_options], cwd=folder)
+
+
+def _sync_words(python: Path) -> list[str]:
+    return ["pip", "sync", "requirements.txt", "--python", str(python), "--require-hashes", *_BUILD_WORDS]
 
 
 def is_cached(python: Path, requirements: str, build: str, index_options: Sequence[str]) -> bool:
     """Whether uv's cache has every one of these files; nothing is installed or fetched."""
     files = {"requirements.txt": requirements, "build.txt": build}
     with _workplace(files) as folder:
-        words = [*_sync_words(python, build), "--dry-run", "--offline", "--target", str(folder / "target")]
+        words = [*_sync_words(python), "--dry-run", "--offline", "--target", str(folder / "target")]
         done = run([*words, *index_options], cwd=folder)
     return done.returncode == 0 and "Would download" not in done.stdout + done.stderr
 

@@ -2,41 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from pathlib import Path
-
 import pytest
 
-from tiny import Tool, build_wheel
+from teammate import add, edit, elsewhere, git, site_of
+from tiny import build_wheel
 from verl_env.lock.read import read_lock
-
-
-def site_of(folder) -> Path:
-    """Return the folder of packages of an environment."""
-    return next(iter(sorted(Path(folder).glob("lib/python3*/site-packages"))))
-
-
-def edit(path, text):
-    """Edit a file as an editor does: a new one takes its place."""
-    new = path.with_name(f"{path.name}.new")
-    new.write_text(text)
-    os.replace(new, path)
-
-
-def add(folder, tiny, spec):
-    """Install one more package, as people do."""
-    words = ["uv", "pip", "install", "--quiet", "--python", f"{folder}/bin/python", spec]
-    subprocess.run(words, env=tiny.variables(), check=True, capture_output=True)
-
-
-def elsewhere(tiny, tmp_path) -> Tool:
-    """Return verl-env with another home, on the same index."""
-    for name in ("home-2", "work-2"):
-        (tmp_path / name).mkdir()
-    other = Tool(home=tmp_path / "home-2", work=tmp_path / "work-2", environ=dict(tiny.environ))
-    other.site, other.index = tiny.site, tiny.index
-    return other
 
 
 @pytest.fixture
@@ -154,19 +124,14 @@ def test_nothing_of_the_environment_is_run(tiny, installed, tmp_path):
     assert ["zz.pth"] == done.json["data"]["condition"]["startup"]
 
 
-def git(folder, *words):
-    """Run git with an identity of its own."""
-    identity = ["-c", "user.name=t", "-c", "user.email=t@example.invalid", "-c", "init.defaultBranch=main"]
-    subprocess.run(["git", *identity, "-C", str(folder), *words], check=True, capture_output=True)
-
-
 @pytest.fixture
 def checkout(tmp_path):
     """Return a checkout of a small project with one commit."""
     folder = tmp_path / "checkout"
     (folder / "tiny_tool").mkdir(parents=True)
     (folder / "tiny_tool" / "__init__.py").write_text("")
-    (folder / "pyproject.toml").write_text('[project]\nname = "tiny-tool"\nversion = "0.3"\n')
+    text = '[build-system]\nrequires = []\n[project]\nname = "tiny-tool"\nversion = "0.3"\n'
+    (folder / "pyproject.toml").write_text(text)
     git(folder, "init", "--quiet")
     git(folder, "add", ".")
     git(folder, "commit", "--quiet", "-m", "one")

@@ -7,6 +7,8 @@ import shlex
 
 import pytest
 
+from teammate import add, site_of
+from teammate import edit as edit_file
 from tiny import build_wheel, pin_of
 
 LOCK = "pylock.tiny.toml"
@@ -175,3 +177,86 @@ def test_json_is_one_object(locked):
     edit(locked, 'version = "99.0"', 'version = "99"')
     done = locked("lock", "--check", "--json", GITHUB_ACTIONS="true")
     assert "lock" == json.loads(done.out)["command"]
+
+
+@pytest.fixture
+def captured(tiny, wheels):
+    """Return verl-env beside a captured lock with a patch, and an index that is out of reach."""
+    build_wheel(wheels["torch"].parent, "extra-thing", "1.0")
+    assert 0 == tiny("install").code
+    folder = tiny.current.resolve()
+    edit_file(site_of(folder) / "verl" / "__init__.py", "PATCHED = 1\n")
+    add(folder, tiny, "extra-thing")
+    done = tiny("capture", folder, "--with-patches", "-o", "pylock.captured.toml")
+    assert 0 == done.code, done.err
+    tiny.index.stop()
+    return tiny
+
+
+CAPTURED = "pylock.captured.toml"
+
+
+def test_a_captured_lock(captured):
+    """A captured lock follows from its own packages: it is what would be written, with no index."""
+    done = captured("lock", "--check", "--json", UV_OFFLINE="1")
+    assert (0, ["captured", True, []]) == (
+        done.code,
+        [done.json["data"]["locks"][0][it] for it in ("row", "same", "differences")],
+    ), done.out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "what"),
+    [
+        pytest.param("TINY_NOTE", "LD_PRELOAD", "table", "exports.LD_PRELOAD", id="an export"),
+        pytest.param('version = "99.0"', 'version = "99"', "table", "set.verl", id="version"),
+        pytest.param('kind = "environment"', 'kind = "pip freeze"', "table", "title", id="what it was"),
+        pytest.param('package = "verl"', 'package = "torch"', "digest", "digest", id="the patch's package"),
+    ],
+)
+def test_a_captured_lock_that_was_edited(captured, old, new, kind, what):
+    """An edit is a difference, with its key."""
+    edit(captured, old, new, CAPTURED)
+    done = captured("lock", "--check", "--json")
+    found = {(it["kind"], it["what"]) for it in done.json["data"]["locks"][0]["differences"]}
+    assert (1, True) == (done.code, (kind, what) in found), done.out
+
+
+@pytest.mark.parametrize("how", ["another", "gone"])
+def test_the_patch_of_a_captured_lock(captured, how):
+    """The patch beside the lock is the one that it was captured with, or that is the difference."""
+    patch = captured.work / "pylock.captured.patch"
+    patch.unlink()
+    if how == "another":
+        patch.write_text("--- a/verl/__init__.py\n+++ b/verl/__init__.py\n")
+    found = captured("lock", "--check", "--json")
+    assert (1, ["patch"]) == (found.code, [it["kind"] for it in found.json["data"]["locks"][0]["differences"]])
+
+
+def test_a_captured_lock_whose_nearest_row_is_gone(captured):
+    """What its nearest row knew of the set is taken from the lock, and that is said."""
+    captured.site = None
+    done = captured("lock", "--check")
+    assert (0, True) == (done.code, "the matrix has no row tiny" in done.err), done.out
+
+
+def test_a_captured_lock_that_is_incoherent(captured):
+    """A rule that an edit breaks is named."""
+    path = captured.work / CAPTURED
+    path.write_text(path.read_text().replace("extra-thing", "torchaudio").replace("extra_thing", "torchaudio"))
+    done = captured("lock", "--check", "--json")
+    rules = [it["what"] for it in done.json["data"]["locks"][0]["differences"] if it["kind"] == "rule"]
+    assert (1, ["torch-family"]) == (done.code, rules)
+
+
+def test_a_rows_own_lock_with_a_patch(tiny):
+    """Only a file was edited: it is the row's lock with a patch, and follows the row's pins."""
+    assert 0 == tiny("install").code
+    edit_file(site_of(tiny.current.resolve()) / "verl" / "__init__.py", "PATCHED = 1\n")
+    assert 0 == tiny("capture", "current", "--with-patches", "-o", "pylock.toml").code
+    assert 0 == tiny("lock", "--check").code
+    (tiny.work / "pylock.patch").unlink()
+    done = tiny("lock", "--check")
+    assert (1, True) == (done.code, "~ the lock's patch `pylock.patch` cannot be read" in done.out), done.out
+    done = tiny("lock", "--check", "--with", "peft")
+    assert 1 == done.code

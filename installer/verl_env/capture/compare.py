@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
+from verl_env.capture.listing import UNCOMMITTED
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -147,6 +149,12 @@ def _admits(spec: str, version: str) -> bool:
 
 def _contents(one: Listed, other: Listed, left: Listing, right: Listing) -> Iterator[Difference]:
     """Compare the files of the same version: by hash where both know them, else by who was edited."""
+    if one.editable or other.editable:
+        here, there = _uncommitted(one), _uncommitted(other)
+        if here != there:
+            name = f"{one.name}: {UNCOMMITTED}"
+            yield Difference(group="files", name=name, left=_short(here), right=_short(there))
+        return
     if one.contents is not None and other.contents is not None:
         for path in sorted(one.contents.keys() | other.contents.keys()):
             here, there = one.contents.get(path), other.contents.get(path)
@@ -160,6 +168,11 @@ def _contents(one: Listed, other: Listed, left: Listing, right: Listing) -> Iter
             yield Difference(group="files", name=f"{one.name}: {path}", left=states[0], right=states[1])
     if one.hashes and other.hashes and not set(one.hashes) & set(other.hashes):
         yield Difference(group="files", name=f"{one.name}: file", left=one.hashes[0], right=other.hashes[0])
+
+
+def _uncommitted(package: Listed) -> str | None:
+    """Return the hash of what a checkout has beyond its commit; its files themselves lie elsewhere."""
+    return (package.contents or {}).get(UNCOMMITTED) if package.editable else None
 
 
 def _short(digest: str | None) -> str | None:

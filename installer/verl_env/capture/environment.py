@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from verl_env.capture.condition import Condition, FileState, check_condition
 from verl_env.capture.distributions import Installed, read_distributions
 from verl_env.capture.layout import Layout, find_layout
-from verl_env.capture.listing import Listed, Listing
+from verl_env.capture.listing import UNCOMMITTED, Listed, Listing, Vcs
 from verl_env.errors import LockError
+from verl_env.lock.checkout import git_answer
 from verl_env.lock.read import read_lock
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ class Environment:
     def _listed(self, installed: Installed) -> Listed:
         """Return a distribution with what its files really hold, where that was looked at."""
         listed = installed.listed
+        if listed.editable:
+            return _of_checkout(listed, installed.folder)
         states = [it for it in self.condition.files if it.package == installed.name] if self.condition else []
         if not states:
             return listed
@@ -61,6 +65,16 @@ class Environment:
         contents.update({it.path: it.sha256 or "missing" for it in states})
         edits = tuple(it.path for it in states if it.state != "overwritten")
         return replace(listed, contents=contents, edits=edits)
+
+
+def _of_checkout(listed: Listed, folder: Path | None) -> Listed:
+    """Return an editable distribution with its commit, and what its checkout has beyond that."""
+    commit = git_answer(folder, "rev-parse", "HEAD") if folder and folder.is_dir() else None
+    if folder is None or commit is None:
+        return replace(listed, contents={})
+    changes = git_answer(folder, "diff", "--no-ext-diff", "--binary", "HEAD")
+    contents = {UNCOMMITTED: hashlib.sha256(changes.encode()).hexdigest()} if changes else {}
+    return replace(listed, vcs=Vcs(kind="git", url="(a checkout)", commit=commit), contents=contents)
 
 
 def read_environment(given: str | None, *, verify: bool) -> Environment:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # A version that someone's tool masked because it looks like an address: `nvidia-cufft-cu12==10.0.0.1`.
 _MASKED = re.compile(r"10\.0\.0\.1|0\.0\.0\.0|127\.0\.0\.1|192\.168\.\d+\.\d+|(x+\.)+x+|\*+(\.\*+)*")
+UNCOMMITTED = "uncommitted changes"
 _LOOKS_LIKE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
@@ -36,7 +37,8 @@ class Listed:
 
     `hashes` are `sha256:…`; `hashed` is whether all its artifacts have one, None when the list names none. `url` is
     a direct reference without credentials. `foreign` is a package that another manager than pip's kind installed.
-    `contents` are hashes of what is installed, by path; `edits` the paths that are not as they were installed.
+    `contents` are hashes of what is installed, by path; `edits` the paths that are not as they were installed. Of an
+    editable package `vcs` is its checkout, and `contents` has the hash of what no commit holds, if anything.
     """
 
     name: str

@@ -5,7 +5,7 @@ It only asks git about editable checkouts; everything else is read already.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -19,6 +19,7 @@ from verl_env.lock.captured import GitPackage
 from verl_env.lock.checkout import git_answer
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from verl_env.capture.distributions import Installed
@@ -28,12 +29,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`wanted` is looked for on the index, `git` installed by commit, `unavailable` cannot be had; `notes` say more."""
+    """`wanted` is looked for on the index, `git` installed by commit, `unavailable` cannot be had; `notes` say more.
+
+    `folders` are the repositories of this machine that packages of `git` lie in, by name.
+    """
 
     wanted: tuple[Wanted, ...]
     git: tuple[GitPackage, ...]
     unavailable: tuple[Unavailable, ...]
     notes: tuple[str, ...] = ()
+    folders: Mapping[str, Path] = field(default_factory=dict)
 
 
 def plan_environment(environment: Environment) -> Plan:
@@ -58,7 +63,9 @@ def plan_environment(environment: Environment) -> Plan:
             hashes = (f"sha256:{known}",) if known else ()
             wanted.append(Wanted(name=it.name, version=it.version or "", tags=it.tags, hashes=hashes))
     notes = [f"{', '.join(left)}: not in the lock, since nothing in the environment needs them"] if left else []
-    return Plan(wanted=tuple(wanted), git=tuple(git), unavailable=tuple(missing), notes=tuple(notes))
+    by_commit = {it.name for it in git}
+    folders = {it.name: it.folder for it in environment.installed if it.name in by_commit and it.folder}
+    return Plan(wanted=tuple(wanted), git=tuple(git), unavailable=tuple(missing), notes=tuple(notes), folders=folders)
 
 
 def _needed(installed: tuple[Installed, ...]) -> set[str]:
@@ -86,26 +93,30 @@ def _local(it: Installed) -> Unavailable:
 
 def _of_repository(it: Installed) -> GitPackage | Unavailable:
     """Lock an editable or git package by its commit, unless nobody else could get that commit."""
-    if it.origin == "vcs" and it.vcs and it.vcs.commit and "://" in it.vcs.url and it.vcs.kind == "git":
-        return GitPackage(
-            name=it.name,
-            version=it.version or "",
-            url=it.vcs.url,
-            commit=it.vcs.commit,
-            subdirectory=it.vcs.subdirectory or "",
-        )
-    commit = git_answer(it.folder, "rev-parse", "HEAD") if it.folder and it.folder.is_dir() else None
+    vcs = it.vcs
+    if vcs and vcs.kind != "git":
+        return _irreproducible(it, "no-commit", f"comes from a repository of {vcs.kind}; only git's are locked")
+    if vcs and vcs.commit and "://" in vcs.url:
+        return _by_commit(it, vcs.url, vcs.commit, vcs.subdirectory)
+    # A repository of this machine: of an editable its files count, of an installed commit only that commit.
+    commit = vcs.commit if vcs else _head(it.folder)
     if it.folder is None or commit is None:
         return _irreproducible(it, "no-commit", "is a checkout that git knows no commit of")
-    if git_answer(it.folder, "status", "--porcelain", "--untracked-files=no"):
+    if not vcs and git_answer(it.folder, "status", "--porcelain", "--untracked-files=no"):
         return _irreproducible(it, "dirty", f"has changes that no commit holds (on {commit[:12]})")
     remote = _remote(it.folder)
     if remote is None or not git_answer(it.folder, "branch", "--remotes", "--contains", commit):
         return _irreproducible(it, "unpushed", f"is at commit {commit[:12]}, which no remote is known to have")
-    inside = git_answer(it.folder, "rev-parse", "--show-prefix") or ""
-    return GitPackage(
-        name=it.name, version=it.version or "", url=remote, commit=commit, subdirectory=inside.rstrip("/")
-    )
+    inside = (vcs.subdirectory if vcs else git_answer(it.folder, "rev-parse", "--show-prefix")) or ""
+    return _by_commit(it, remote, commit, inside.rstrip("/"))
+
+
+def _by_commit(it: Installed, url: str, commit: str, inside: str | None) -> GitPackage:
+    return GitPackage(name=it.name, version=it.version or "", url=url, commit=commit, subdirectory=inside or "")
+
+
+def _head(folder: Path | None) -> str | None:
+    return git_answer(folder, "rev-parse", "HEAD") if folder and folder.is_dir() else None
 
 
 def _remote(folder: Path) -> str | None:
@@ -115,7 +126,7 @@ def _remote(folder: Path) -> str | None:
         return None
     if "://" not in said:  # user@host:path, as ssh writes it
         host, _, path = said.partition(":")
-        return f"ssh://{host}/{path}" if path else None
+        return bare_url(f"ssh://{host}/{path}") if path else None
     return bare_url(said)
 
 

@@ -11,13 +11,13 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from verl_env import toml
-from verl_env.capture.listing import Listed, Listing, Vcs, clean_version, merged
+from verl_env.capture.listing import Listed, Listing, Vcs, clean_name, clean_version, merged
 from verl_env.capture.read_requirements import bare_url
 from verl_env.errors import LockError
 from verl_env.lock.wishes import target_markers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 _PYTHONS = ("3.12", "3.11", "3.10", "3.13", "3.14")
 
@@ -51,7 +51,8 @@ def read_pylock(text: str, where: str, *, machine: str = "x86_64") -> Listing:
         for it in plain["packages"]
         if _applies([it["marker"]] if "marker" in it else [], python, machine)
     ]
-    captured = ours.get("captured") if isinstance(ours.get("captured"), dict) else {}
+    captured = _table(ours.get("captured"))
+    packages += _beyond_pins(ours, captured)
     return Listing(
         kind="PEP 751 lockfile",
         packages=tuple(merged(packages)),
@@ -59,9 +60,22 @@ def read_pylock(text: str, where: str, *, machine: str = "x86_64") -> Listing:
         cuda=_text(ours.get("cuda")),
         machine=_text(ours.get("arch")),
         row=None if captured else _text(ours.get("row")),
-        patched=tuple(str(_table(it).get("path")) for it in _list(_table(captured).get("patched"))),
+        patched=tuple(str(_table(it).get("path")) for it in _list(captured.get("patched"))),
         allow=tuple(it for it in ours.get("allow", ()) if isinstance(it, str)),
     )
+
+
+def _beyond_pins(ours: Mapping[str, Any], captured: Mapping[str, Any]) -> Iterator[Listed]:
+    """Yield what a lock of verl-env's installs from repositories and checkouts: PEP 751 has no room for both."""
+    for it in map(_table, _list(captured.get("git"))):
+        if name := clean_name(str(it.get("name"))):
+            vcs = _vcs_of({"url": it.get("url"), "commit-id": it.get("commit"), "subdirectory": it.get("subdirectory")})
+            yield Listed(name=name, version=clean_version(str(it.get("version", ""))), vcs=vcs, url=vcs.url)
+    editable = _table(ours.get("editable"))
+    if editable and (name := clean_name(str(editable.get("name")))):
+        checkout = _vcs_of({"url": editable.get("remote"), "commit-id": editable.get("commit")})
+        version = clean_version(str(editable.get("version", "")))
+        yield Listed(name=name, version=version, vcs=checkout if checkout.commit else None, editable=True)
 
 
 def _text(value: object) -> str | None:
@@ -106,7 +120,8 @@ def _of_pylock(package: Mapping[str, Any], unhashed: set[str]) -> Listed:
 def _vcs_of(vcs: Mapping[str, Any]) -> Vcs:
     url = str(vcs.get("url") or "")
     commit = _text(vcs.get("commit-id"))
-    return Vcs(kind=str(vcs.get("type", "git")), url=bare_url(url), commit=commit, subdirectory=vcs.get("subdirectory"))
+    inside = _text(vcs.get("subdirectory"))
+    return Vcs(kind=str(vcs.get("type", "git")), url=bare_url(url), commit=commit, subdirectory=inside)
 
 
 def _file_name(place: str) -> str:

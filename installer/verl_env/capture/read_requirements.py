@@ -152,10 +152,15 @@ def _vcs(text: str, subdirectory: str | None) -> Vcs | None:
 
 
 def bare_url(url: str) -> str:
-    """Return a URL without login, query and fragment: tokens hide in all three."""
+    """Return a URL without login, query and fragment: tokens hide in all three.
+
+    `git@` of an ssh URL stays: it is everybody's name there (PEP 610), and nobody gets in under another.
+    """
     try:
         parts = urlsplit(url)
-        place = parts.netloc.rpartition("@")[2]
+        login, at, host = parts.netloc.rpartition("@")
+        named = parts.scheme.rpartition("+")[2] == "ssh" and login.partition(":")[0] == "git"
+        place = f"git{at}{host}" if named else host
         return urlunsplit((parts.scheme, place, parts.path, "", ""))
     except ValueError:
         return "(a URL)"

@@ -30,7 +30,8 @@ _UNPACKED = 2.4  # of wheels that nobody measured unpacked: GPU stacks were 2.1 
 class Target:
     """What the lock is for, and what is known: `near` is the nearest row with its pins; `allow` names rules set aside.
 
-    What a row knows of its set (imports, exports, settings) holds here as far as the set is the same.
+    What a row knows of its set (imports, exports, settings) holds here as far as the set is the same. `build` is what
+    source packages are built with.
     """
 
     python: str
@@ -38,6 +39,7 @@ class Target:
     facts: Facts
     near: tuple[Entry, Pins] | None = None
     allow: tuple[str, ...] = ()
+    build: tuple[Pin, ...] = ()
 
 
 def captured_lock(
@@ -49,7 +51,8 @@ def captured_lock(
         lock = build_lock(near[0], near[1], target.facts, urls)
         if not (captured.patch or captured.git or captured.left_out):
             return lock
-        return sealed(replace(lock, table=replace(lock.table, captured=captured, allow=target.allow)))
+        table = replace(lock.table, captured=captured, allow=target.allow, build=target.build)
+        return sealed(replace(lock, table=table))
     return sealed(Lock(table=_table(name, pins, captured, target), pins=pins, urls=dict(urls)))
 
 
@@ -64,7 +67,6 @@ def _table(name: str, pins: tuple[Pin, ...], captured: Captured, target: Target)
     same_set = row is not None and all(_same(versions.get(it), row.set.get(it)) for it in _DECIDING)
     cuda = row.cuda if row and same_set else cuda_of_set(versions, facts, target.arch)
     download = sum(pin.size for pin in pins)
-    sdists = any(pin.is_sdist for pin in pins)
     return Table(
         schema=SCHEMA,
         digest="",
@@ -84,7 +86,7 @@ def _table(name: str, pins: tuple[Pin, ...], captured: Captured, target: Target)
         attention=row.attention.path if row and same_set and row.attention else None,
         settings=row.attention.settings if row and same_set and row.attention else (),
         sources={pin.name: pin.source for pin in pins if pin.source != "default"},
-        build=_build(pins, near) if sdists else (),
+        build=target.build,
         unproven="captured, and proved nowhere by verl-env",
         captured=captured,
     )
@@ -118,11 +120,3 @@ def cuda_of_set(versions: Mapping[str, str], facts: Facts, arch: str) -> str | N
     if not found and runtime:
         found.append(".".join(str(part) for part in Version(runtime).release[:2]))
     return max(found, key=Version, default=None)
-
-
-def _build(pins: tuple[Pin, ...], near: tuple[Entry, Pins] | None) -> tuple[Pin, ...]:
-    """Take over what the row's sdists need to be built, when there are no others: other backends are not pinned."""
-    if near is None:
-        return ()
-    theirs = {pin.name for pin in near[1].pins if pin.is_sdist}
-    return near[1].build if {pin.name for pin in pins if pin.is_sdist} <= theirs else ()

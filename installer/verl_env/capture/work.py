@@ -14,10 +14,11 @@ from verl_env.capture.plan import Plan
 from verl_env.capture.unavailable import Unavailable
 from verl_env.capture.understood import Understood
 from verl_env.indexes import Indexes
+from verl_env.lock.captured import GitPackage
 from verl_env.lock.coherence import Incoherence
 from verl_env.lock.lockfile import Lock
 from verl_env.matrix.matrix import Entry, Matrix
-from verl_env.matrix.pins import Pins
+from verl_env.matrix.pins import Pin, Pins
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,6 +36,8 @@ class Capture:
     differences: tuple[Difference, ...] = ()
     plan: Plan | None = None
     held: tuple[Held, ...] = ()
+    git: tuple[GitPackage, ...] = ()
+    build: tuple[Pin, ...] = ()
     unavailable: tuple[Unavailable, ...] = ()
     doubts: dict[str, str] = field(default_factory=dict)
     incoherent: tuple[Incoherence, ...] = ()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from verl_env.capture.work import Capture
     from verl_env.indexes import Indexes
     from verl_env.lock.coherence import Incoherence
+    from verl_env.matrix.pins import Pin
 
 EXIT_UNAVAILABLE = ResolveError.exit_code
 
@@ -129,9 +130,30 @@ def _find(capture: Capture, args: argparse.Namespace) -> None:
     if environment and not args.quick:
         sure, capture.doubts = compare_records(environment, held, capture.indexes)  # type: ignore[assignment]
         held = tuple(replace(it, sure=sure[it.pin.name]) for it in held)
-    capture.held = held
+    capture.held, capture.git = held, plan.git
+    _find_build_needs(capture)
     if environment and args.with_patches:
         capture.patch = make_patch(environment, held, capture.indexes)
+
+
+def _find_build_needs(capture: Capture) -> None:
+    """Pin what is needed to build what is there as source only; what cannot be built so cannot be had."""
+    from verl_env.capture.build_needs import Sources, pin_build_needs
+
+    sdists = tuple(it for it in capture.held if it.pin.is_sdist)
+    if not (sdists or capture.git):
+        return
+    near = capture.near[1] if capture.near else None
+    if near and not capture.git and {it.pin for it in sdists} <= set(near.pins):
+        capture.build = near.build  # the row's own sdists: what they are built with is proved
+        return
+    sources = Sources(sdists=sdists, git=capture.git, folders=capture.plan.folders if capture.plan else {})
+    found = pin_build_needs(sources, near.build if near else (), capture.python, capture.arch, capture.indexes)
+    lost = {it.name for it in found.unavailable}
+    capture.unavailable += found.unavailable
+    capture.held = tuple(it for it in capture.held if it.pin.name not in lost)
+    capture.git = tuple(it for it in capture.git if it.name not in lost)
+    capture.build = tuple(_sized(it, capture.indexes) for it in found.held)
 
 
 def _lock(capture: Capture, args: argparse.Namespace) -> None:
@@ -162,8 +184,17 @@ def _lock(capture: Capture, args: argparse.Namespace) -> None:
         pins,
         {it.pin.file: it.url for it in capture.held},
         _captured(capture, target),
-        Target(python=capture.python, arch=capture.arch, near=capture.near, facts=facts, allow=allowed),
+        Target(
+            python=capture.python,
+            arch=capture.arch,
+            near=capture.near,
+            facts=facts,
+            allow=allowed,
+            build=capture.build,
+        ),
     )
+    if lock.table.row == args.name and args.name in capture.matrix.entries and lock.table.captured:
+        raise UsageError(f"`{args.name}` is a row, and this is another set", hint="give it another --name")
     capture.lock = lock
     if args.dry_run:
         return
@@ -196,7 +227,7 @@ def _captured(capture: Capture, target: Path) -> Any:
         patch=_patch_path(target).name if patch else "",
         patch_sha256=hashlib.sha256(patch.text.encode()).hexdigest() if patch else "",
         patched=patch.files if patch else (),
-        git=capture.plan.git if capture.plan else (),
+        git=capture.git,
         built=tuple(it.pin.name for it in capture.held if it.sure == "built"),
         left_out=tuple(it.name for it in capture.unavailable),
     )
@@ -206,7 +237,7 @@ def _patch_path(target: Path) -> Path:
     return target.with_name(f"{target.stem}.patch")
 
 
-def _sized(held: Held, indexes: Indexes) -> Any:
+def _sized(held: Held, indexes: Indexes) -> Pin:
     """Return the pin with its size, asked of the server where the index states none."""
     from verl_env.fetch import content_length
 

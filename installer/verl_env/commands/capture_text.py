@@ -47,7 +47,8 @@ def data_of(capture: Capture) -> dict[str, Any]:
             }
             for it in capture.held
         ],
-        "git": [to_plain(it) for it in capture.plan.git] if capture.plan else [],
+        "git": [to_plain(it) for it in capture.git],
+        "build": [to_plain(it) for it in capture.build],
         "condition": _condition(capture) if condition else None,
         "patched": [to_plain(it) for it in capture.patch.files] if capture.patch else [],
         "file": str(capture.written) if capture.written else None,
@@ -90,6 +91,9 @@ def text_of(capture: Capture, args: argparse.Namespace) -> str:
     if capture.held:
         counts = Counter(it.sure for it in capture.held)
         lines += [f"{counts[sure]} packages {words}" for sure, words in _SURE.items() if counts[sure]]
+    lines += [f"{it.name} {it.version}: from {it.url} at {it.commit[:12]}" for it in capture.git]
+    if capture.build:
+        lines.append("builds get " + ", ".join(f"{it.name} {it.version}" for it in capture.build))
     lines += [f"doubt: {name}: {why}" for name, why in sorted(capture.doubts.items())[:_SHOWN]]
     lines += _outcome(capture, args)
     return "\n".join(lines)

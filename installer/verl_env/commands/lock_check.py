@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl_env import output
+from verl_env.commands.checked import Checked, broken_rules, other_row
 from verl_env.errors import LockError, UsageError
 from verl_env.lock.annotate import workflow_commands
 from verl_env.lock.compare import Difference, compare_locks
@@ -30,17 +31,6 @@ if TYPE_CHECKING:
     from verl_env.matrix.pins import PinsHeader
 
 _SHOWN = 40  # differences on a terminal
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    """One lockfile, how it differs, and what to know that is no difference."""
-
-    file: str
-    row: str
-    differences: tuple[Difference, ...]
-    notes: tuple[str, ...] = ()
-    command: str = ""
 
 
 def run_check(args: argparse.Namespace) -> Result:
@@ -103,6 +93,11 @@ def _check(path: Path, matrix: Matrix, args: argparse.Namespace) -> Checked:
 
 def _hold(found: Lock, text: str, path: Path, matrix: Matrix, args: argparse.Namespace) -> Checked:
     """Say how a lock differs from what its row and its own inputs give."""
+    captured = found.table.captured
+    if captured and captured.nearest != found.table.row:
+        from verl_env.commands.lock_check_captured import hold_captured
+
+        return hold_captured(found, text, path, matrix, args)
     entry = matrix.entries.get(found.table.row)
     header = next((it for it in entry.pins if _is_variant(it, found)), None) if entry else None
     if entry is None or header is None:
@@ -116,11 +111,16 @@ def _hold(found: Lock, text: str, path: Path, matrix: Matrix, args: argparse.Nam
     asked = _asked_now(found, path.parent, args, notes)
     inputs = Inputs(entry=entry, base=base, asked=asked, editable=_checkout_now(found, path.parent, entry, notes))
     expected = expected_lock(found, inputs, matrix.facts)
-    differences = (*_other_row(found, args), *unmet_wishes(found, inputs), *compare_locks(found, expected, text))
-    differences += _incoherences(expected, entry, matrix)
+    differences = (*other_row(found, args), *unmet_wishes(found, inputs), *compare_locks(found, expected, text))
+    differences += broken_rules(expected, {*found.table.allow, *(it.rule for it in entry.row.allow)}, matrix.facts)
+    if captured:
+        from verl_env.commands.lock_check_captured import patch_differences
+
+        differences += patch_differences(found)
     if newer := newer_row(found, entry, matrix):
         notes.append(f"{path}: row {newer} is newer, and runs wherever this lock does")
-    command = command_of(found, path, inputs, unproved=not proved(status_of(entry.row, header), LEAST_STATUS))
+    unproved = not proved(status_of(entry.row, header), LEAST_STATUS)
+    command = "" if captured else command_of(found, path, inputs, unproved=unproved)
     return Checked(file=str(path), row=entry.id, differences=differences, notes=tuple(notes), command=command)
 
 
@@ -164,35 +164,6 @@ def _checkout_now(found: Lock, folder: Path, entry: Entry, notes: list[str]) -> 
     now = read_checkout(str(folder / locked.path), folder, row_extras(entry.row))
     # Work on the checkout goes on: what is not committed or not pushed yet is no difference.
     return replace(now, path=locked.path, remote=locked.remote, dirty=locked.dirty, pushed=locked.pushed)
-
-
-def _other_row(found: Lock, args: argparse.Namespace) -> tuple[Difference, ...]:
-    """Hold the lock against what was asked of the row on the command line."""
-    table = found.table
-    engine = next((name for name in ("vllm", "sglang") if name in table.set), "none")
-    asked = (
-        ("row", args.row, table.row),
-        ("verl", args.verl, table.set.get("verl")),
-        ("engine", args.engine, engine),
-        ("ray", args.ray, table.set.get("ray")),
-        ("python", args.python, table.python),
-    )
-    return tuple(
-        Difference(kind="row" if name != "python" else name, what=name, text=f"{name}: {has} in the file, {wish} asked")
-        for name, wish, has in asked
-        if wish and wish != has
-    )
-
-
-def _incoherences(expected: Lock, entry: Entry, matrix: Matrix) -> tuple[Difference, ...]:
-    """Return the rules that what would be written breaks: it would not be written."""
-    from verl_env.lock.coherence import find_incoherences, package_of, without_allowed
-
-    table = expected.table
-    packages = tuple(package_of(pin) for pin in expected.pins)
-    found = find_incoherences(packages, cuda=table.cuda, python=table.python, machine=table.arch, facts=matrix.facts)
-    refused, _ = without_allowed(found, {*table.allow, *(it.rule for it in entry.row.allow)})
-    return tuple(Difference(kind="rule", what=it.rule, text=f"[{it.rule}] {it.what}: {it.remedy}") for it in refused)
 
 
 def command_of(found: Lock, path: Path, inputs: Inputs, *, unproved: bool) -> str:

@@ -18,6 +18,7 @@ from verl_env import output, process, uv
 from verl_env.environment.unified_diff import DiffError, apply_diff, split_patch
 from verl_env.errors import InstallError, PreflightError
 from verl_env.files import write_atomically
+from verl_env.lock.build import hashed_requirements
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,8 +48,9 @@ def apply_captured(lock: Lock, folder: Path, index_options: tuple[str, ...]) -> 
     captured = lock.table.captured
     if captured is None:
         return
+    build = hashed_requirements(lock.table.build)
     for package in captured.git:
-        _install_git(package, folder / "bin" / "python", index_options)
+        _install_git(package, folder / "bin" / "python", build, index_options)
     if captured.patch:
         _apply(split_patch(_patch_text(lock, captured)), captured, folder)
         output.note(f"patched: {', '.join(it.path for it in captured.patched[:4])}" + _more(len(captured.patched) - 4))
@@ -73,11 +75,11 @@ def _patch_text(lock: Lock, captured: Captured) -> str:
     return content.decode("utf-8")
 
 
-def _install_git(package: GitPackage, python: Path, index_options: tuple[str, ...]) -> None:
+def _install_git(package: GitPackage, python: Path, build: str, index_options: tuple[str, ...]) -> None:
     """Build one commit and install it without dependencies: they are pinned."""
     place = f"#subdirectory={package.subdirectory}" if package.subdirectory else ""
     spec = f"{package.name} @ git+{package.url}@{package.commit}{place}"
-    done = uv.run(["pip", "install", "--no-deps", spec, "--python", str(python), *index_options])
+    done = uv.install_commit(python, spec, build, index_options)
     if done.returncode != 0:
         raise InstallError(
             f"uv could not install {package.name} from its repository",

@@ -21,13 +21,17 @@ if TYPE_CHECKING:
     from verl_env.lock.lockfile import Lock
     from verl_env.matrix.pins import Pin
 
-_OURS = ("asked", "editable")  # tables whose keys are ours, written with dashes; the others' keys are somebody's
+_OURS = (
+    "asked",
+    "editable",
+    "captured",
+)  # tables whose keys are ours, written with dashes; the others' keys are somebody's
 _ARTIFACT = re.compile(r"\.(whl|tar\.gz|zip)$")
 
 
 KINDS = (
     "row", "python", "table", "added", "removed", "version", "file", "hash", "url", "wish", "rule", "checkout",
-    "digest", "text",
+    "digest", "patch", "text",
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from packaging.version import Version
 from verl_env.lock.build import Change, build_lock
 from verl_env.lock.compare import Difference
 from verl_env.lock.declared import RULE, broken_by
+from verl_env.lock.lockfile import sealed
 from verl_env.lock.table import Asked, Editable
 from verl_env.lock.wishes import Wish, applying, parse_wish, unmet, versions_of
 from verl_env.matrix.matrix import Entry
@@ -46,7 +47,11 @@ def expected_lock(found: Lock, inputs: Inputs, facts: Facts) -> Lock:
         change = Change(base=base, asked=asked, editable=inputs.editable, allow=found.table.allow)
     elif found.table.allow:
         change = Change(base=base, allow=found.table.allow)
-    return build_lock(inputs.entry, pins, facts, change=change)
+    lock = build_lock(inputs.entry, pins, facts, change=change)
+    if found.table.captured is None:
+        return lock
+    # A row's own packages with a patch, or with more from repositories: what builds those is not the row's to say.
+    return sealed(replace(lock, table=replace(lock.table, captured=found.table.captured, build=found.table.build)))
 
 
 def _pins(found: Lock, inputs: Inputs) -> Pins:
