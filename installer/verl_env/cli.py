@@ -24,6 +24,7 @@ COMMANDS = {
     "capture": "a working environment, a report or a list becomes a lock",
     "diff": "what differs between two environments, locks, rows or lists",
     "install": "build, prove and switch to an environment",
+    "build": "compile a wheel that nobody publishes, once, for a row; or adopt one",
     "smoke": "run the smoke imports of an environment again",
     "env": "print the variables an environment needs",
     "run": "run a program inside an environment",

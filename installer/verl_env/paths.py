@@ -37,6 +37,13 @@ def current() -> Path:
     return home() / "current"
 
 
+def wheelhouse() -> Path:
+    """Return the folder of wheels that were built or adopted here; VERL_ENV_WHEELHOUSE names a shared one."""
+    if moved := os.environ.get("VERL_ENV_WHEELHOUSE"):
+        return Path(moved).expanduser().absolute()
+    return home() / "wheelhouse"
+
+
 def logs() -> Path:
     """Return the folder of logs, outside of environments so that it outlives a failed one."""
     return home() / "logs"

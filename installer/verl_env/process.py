@@ -109,10 +109,21 @@ class Running:
         return self.child.wait()
 
 
-def start(argv: Sequence[str | Path], *, env: Mapping[str, str], cwd: Path, merge_into: Path) -> Running:
-    """Start a program whose output, both streams of it, goes to a file; raises OSError when that cannot be done."""
+def start(
+    argv: Sequence[str | Path],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    merge_into: Path,
+    append: bool = False,
+    pass_fds: Sequence[int] = (),
+) -> Running:
+    """Start a program whose output, both streams of it, goes to a file; raises OSError when that cannot be done.
+
+    With `append` the file goes on where it ends. The child keeps `pass_fds` open.
+    """
     words = _shown(argv)
-    with open(merge_into, "wb") as sink:
+    with open(merge_into, "ab" if append else "wb") as sink:
         child = subprocess.Popen(
             words,
             env=dict(env),
@@ -121,6 +132,7 @@ def start(argv: Sequence[str | Path], *, env: Mapping[str, str], cwd: Path, merg
             stdout=sink,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=tuple(pass_fds),
         )
     return Running(child=child, started=time.monotonic())
 

@@ -188,6 +188,14 @@ def _sync_words(python: Path) -> list[str]:
     return ["pip", "sync", "requirements.txt", "--python", str(python), "--require-hashes", *_BUILD_WORDS]
 
 
+def install_beside(python: Path, target: Path, requirements: str, files: Path) -> Completed:
+    """Install hashed requirements for a Python into a folder of their own, from a folder of files alone."""
+    words = ["pip", "install", "--python", str(python), "--target", str(target), "--no-deps", "--require-hashes"]
+    with _workplace({"requirements.txt": requirements}) as folder:
+        words += ["-r", "requirements.txt", "--offline", "--no-index", "--find-links", str(files.resolve())]
+        return run(words, cwd=folder)
+
+
 def is_cached(python: Path, requirements: str, build: str, index_options: Sequence[str]) -> bool:
     """Whether uv's cache has every one of these files; nothing is installed or fetched."""
     files = {"requirements.txt": requirements, "build.txt": build}

@@ -1,0 +1,35 @@
+"""`python describe.py`: what an environment's Python is to a compiler, as JSON. torch is looked up, not imported."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import runpy
+import sysconfig
+
+
+def torch_says() -> dict[str, object]:
+    """Return torch's own words for its version and its CUDA; nothing where there is no torch."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return {}
+    values = runpy.run_path(os.path.join(os.path.dirname(spec.origin), "version.py"))
+    return {"torch": values.get("__version__"), "cuda": values.get("cuda")}
+
+
+def main() -> None:
+    """Print it."""
+    include = sysconfig.get_path("include")
+    says = {
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "machine": platform.machine(),
+        "headers": include if os.path.isfile(os.path.join(include, "Python.h")) else None,
+        **torch_says(),
+    }
+    print(json.dumps(says))
+
+
+if __name__ == "__main__":
+    main()
