@@ -69,6 +69,36 @@ def test_a_patch_leaves_the_cache_and_its_other_environments_alone(tiny, install
     assert '__version__ = "99.0"\n' == (site_of(tiny.current.resolve()) / "verl" / "__init__.py").read_text()
 
 
+def test_an_edit_in_place_stays_in_its_environment(tiny, installed, wheels):
+    """Editors write hard links in place: what people patch is no hard link, so no sibling and no cache has the edit."""
+    tiny.site.add_row("twin", [wheels["torch"], wheels["verl"], wheels["tiny-sub"]])
+    assert tiny("install", "--row", "twin").code == 0
+    twin = tiny.current.resolve()
+    (site_of(installed) / "verl" / "__init__.py").write_text("PATCHED = 1\n")
+    done = tiny("capture", installed, "--with-patches", "-o", "pylock.captured.toml")
+    assert (0, False) == (done.code, "hard link" in done.out), done.err
+    assert 0 == tiny("verify", twin.name, "--deep").code
+    assert tiny("install", "pylock.captured.toml").code == 0
+    assert "PATCHED = 1\n" == (site_of(tiny.current.resolve()) / "verl" / "__init__.py").read_text()
+    assert '__version__ = "99.0"\n' == (site_of(twin) / "verl" / "__init__.py").read_text()
+
+
+@pytest.mark.parametrize("words", [(), ("--with-patches",)], ids=["without the patch", "with the patch"])
+def test_an_edit_that_reached_the_cache(tiny, installed, tmp_path, words):
+    """An edit in place of another package is in uv's cache too: that is said, and an installation gets what it asks."""
+    path = site_of(installed) / "tiny_sub" / "__init__.py"
+    assert path.stat().st_nlink > 1
+    with path.open("a") as stream:
+        stream.write("PATCHED = 1\n")
+    done = tiny("capture", installed, *words, "-o", "pylock.captured.toml")
+    assert (0, True) == (done.code, "an edited file is a hard link" in done.out), done.err
+    other = elsewhere(tiny, tmp_path)
+    built = other("install", tiny.work / "pylock.captured.toml", UV_CACHE_DIR=str(tiny.home / ".cache/uv"))
+    assert built.code == 0, built.err
+    there = (site_of(other.current.resolve()) / "tiny_sub" / "__init__.py").read_text()
+    assert (bool(words), 0) == ("PATCHED = 1" in there, other("verify", "--deep").code)
+
+
 def test_a_patched_environment_is_captured_again(tiny, installed):
     """The environment of a patched lock gives the same patch again."""
     edit(site_of(installed) / "verl" / "__init__.py", "PATCHED = 1\n")

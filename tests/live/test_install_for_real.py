@@ -7,8 +7,7 @@ import subprocess
 
 import pytest
 
-from tiny import Tool
-from verl_env import paths
+from real import RealTool
 
 pytestmark = [pytest.mark.live, pytest.mark.network]
 CHECK = "import torch, ray, transformers, tensordict, verl, verl.trainer.main_ppo; print(verl.__version__, torch.__version__)"
@@ -23,21 +22,6 @@ def installed(tmp_path_factory):
     assert 0 == done.code, done.err
     yield tool, done.json["data"]
     subprocess.run(["rm", "-rf", folder], check=True)
-
-
-class RealTool(Tool):
-    """verl-env with the machine's variables, and its environments elsewhere."""
-
-    def variables(self, **more):
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("VERL_ENV_")}
-        search = super().variables()["PYTHONPATH"]
-        return {
-            **kept,
-            "UV_CACHE_DIR": str(paths.uv_cache()),
-            "VERL_ENV_HOME": str(self.home),
-            "PYTHONPATH": search,
-            **more,
-        }
 
 
 def test_every_import_was_proved(installed):

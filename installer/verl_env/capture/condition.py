@@ -25,7 +25,8 @@ _FREE_FILES = frozenset({"_virtualenv.py", "_virtualenv.pth", "distutils-precede
 class FileState:
     """One file that is not as its RECORD says.
 
-    `state` is `edited`, `missing` or `overwritten` (by the package `by`); `sha256` is what it has now.
+    `state` is `edited`, `missing` or `overwritten` (by the package `by`); `sha256` is what it has now. `linked` says
+    that it is a hard link: what was edited in place is edited under its other names too.
     """
 
     package: str
@@ -33,6 +34,7 @@ class FileState:
     state: str
     by: str | None = None
     sha256: str | None = None
+    linked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,8 @@ def _judge(claims: list[tuple[Installed, Recorded]], digest: str | None) -> Iter
             yield FileState(package=package.name, path=path, state="missing")
         elif line.sha256 and line.sha256 != digest:
             state = "overwritten" if keeper else "edited"
-            yield FileState(package=package.name, path=path, state=state, by=keeper, sha256=digest)
+            linked = line.path.stat().st_nlink > 1
+            yield FileState(package=package.name, path=path, state=state, by=keeper, sha256=digest, linked=linked)
 
 
 def _unowned(layout: Layout, installed: tuple[Installed, ...], owned: Iterable[Path]) -> list[str]:

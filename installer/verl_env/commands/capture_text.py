@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from verl_env.capture.work import Capture
 
 _SHOWN = 12
+_REACHED_BACK = (
+    "note: an edited file is a hard link: written in place, the edit is also in uv's cache, and in every environment "
+    "that was linked from there; verl-env verify and repair find it and mend it in those of verl-env"
+)
 _SURE = {
     "hash": "by hash",
     "record": "by the hashes of all their files",
@@ -124,6 +128,8 @@ def _condition_lines(capture: Capture) -> list[str]:
         found = condition.of(state)
         lines += [f"{state}: {it.package}: {it.path}" + (f" (by {it.by})" if it.by else "") for it in found[:_SHOWN]]
         lines += [f"  and {len(found) - _SHOWN} more {state}"] if len(found) > _SHOWN else []
+    if any(it.linked for it in condition.of("edited")):
+        lines.append(_REACHED_BACK)
     lines += [f"owned by no package: {it}" for it in condition.unowned[:_SHOWN]]
     lines += [f"broken: {it}" for it in environment.faults[:_SHOWN]]
     if environment.layout.startup:

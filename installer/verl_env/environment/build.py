@@ -20,6 +20,7 @@ from verl_env.environment.editable import check_checkout, install_checkout
 from verl_env.environment.exports import Export, Surroundings, exports_of
 from verl_env.environment.holding import held
 from verl_env.environment.overlay import Overlay, lay_over
+from verl_env.environment.own_sources import own_sources
 from verl_env.environment.patches import apply_captured, check_patch
 from verl_env.environment.prove import Subject, prove, shown_by
 from verl_env.environment.receipt import NAME, SCHEMA, Receipt, now, read_receipt, write_receipt
@@ -191,6 +192,7 @@ def _install_packages(plan: Plan, again: tuple[str, ...] = ()) -> None:
     if done.returncode != 0:
         raise _install_error(plan, done)
     drop_notes(plan.folder)
+    own_sources(plan.folder)
     if plan.overlay:
         lay_over(plan.folder, plan.overlay)
     install_checkout(plan.lock, plan.folder / "bin" / "python", plan.index_options)
