@@ -84,17 +84,17 @@ def kill_tree(pid: int) -> None:
 def phase_of(pid: int, folder: Path) -> str:
     """Return what an installation is at: what its children do, or, without any, what is there."""
     for child in children(pid):
-        if phase := _phase_of_child(child, words_of(child), folder):
+        if phase := _phase_of_child(words_of(child), folder):
             return phase
     if (folder / "exports.sh").exists() and not (folder / "verl-env-manifest.txt").exists():
         return "manifest"
     return "receipt" if folder.exists() else "choose"
 
 
-def _phase_of_child(child: int, words: list[str], folder: Path) -> str | None:
+def _phase_of_child(words: list[str], folder: Path) -> str | None:
+    if any(word.endswith("bytecode_child.py") for word in words):
+        return "compile"
     if "sync" in words:
-        if children(child):
-            return "compile"
         return "link" if any(folder.glob("lib/python*/site-packages/*.dist-info")) else "fetch"
     if any("import_module" in word for word in words):
         return "proof"

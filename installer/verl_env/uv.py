@@ -163,12 +163,11 @@ def sync(
 ) -> Completed:
     """Install exactly these hashed requirements, from the cache if everything is there, else from the indexes.
 
-    The cache goes first because an index without cache headers would have everything fetched again. Bytecode is
-    compiled `checked-hash` (PEP 552): its validity does not rest on a clock. The packages in `again` are installed
-    anew although they are there.
+    The cache goes first because an index without cache headers would have everything fetched again. The packages in
+    `again` are installed anew although they are there.
     """
     files = {"requirements.txt": requirements, "build.txt": build}
-    words = [*_sync_words(python), "--compile-bytecode"]
+    words = _sync_words(python)
     words += [word for name in again for word in ("--reinstall-package", name)]
     with _workplace(files) as folder:
         done = run([*words, *index_options, "--offline"], cwd=folder)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_env import output, paths
+from verl_env.environment.bytecode import drop_unused
 from verl_env.environment.holding import held, is_held
 from verl_env.environment.in_use import find_users
 from verl_env.environment.removal import left_behind, name_of, own_bytes, remove_environment, remove_tree, sweep
@@ -56,6 +57,8 @@ def run(args: argparse.Namespace) -> Result:
         fates = tuple(_removed(fate) if fate.goes else fate for fate in fates)
         sweep(paths.home(), there)
     freed, shared = (sum(it.freed_bytes for it in fates if it.goes), sum(it.shared_bytes for it in fates if it.goes))
+    bytecode = 0 if args.dry_run else drop_unused()
+    freed, shared = freed + bytecode, max(shared - bytecode, 0)
     data = {
         "environments": [
             {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from verl_env import __version__, output, paths, uv
 from verl_env.environment.by_place import install_by_place
+from verl_env.environment.bytecode import provide_bytecode
 from verl_env.environment.cuda_home import complete
 from verl_env.environment.editable import check_checkout, install_checkout
 from verl_env.environment.exports import Export, Surroundings, exports_of
@@ -131,7 +132,7 @@ def _build(plan: Plan) -> Receipt:
         lock_digest=table.digest,
         row=table.row,
         title=table.title,
-        python=plan.interpreter.version or table.python,
+        python=_version(plan),
         interpreter=plan.interpreter.path,
         packages=len(plan.lock.pins),
         made=now(),
@@ -152,6 +153,10 @@ def _build(plan: Plan) -> Receipt:
     )
     write_receipt(folder, receipt)
     return receipt
+
+
+def _version(plan: Plan) -> str:
+    return plan.interpreter.version or plan.lock.table.python
 
 
 def _begin(folder: Path) -> None:
@@ -193,6 +198,7 @@ def _install_packages(plan: Plan, again: tuple[str, ...] = ()) -> None:
         raise _install_error(plan, done)
     drop_notes(plan.folder)
     own_sources(plan.folder)
+    provide_bytecode(plan.folder, pins, _version(plan), again=again)
     if plan.overlay:
         lay_over(plan.folder, plan.overlay)
     install_checkout(plan.lock, plan.folder / "bin" / "python", plan.index_options)

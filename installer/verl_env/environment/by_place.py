@@ -30,7 +30,7 @@ def install_by_place(
     with tempfile.TemporaryDirectory(prefix="verl-env-") as name:
         folder = Path(name)
         (folder / "build.txt").write_text(hashed_requirements(build), encoding="utf-8")
-        words = ["pip", "install", "--no-deps", "--require-hashes", "--compile-bytecode", "--python", str(python)]
+        words = ["pip", "install", "--no-deps", "--require-hashes", "--python", str(python)]
         for part in parts:
             mine = tuple(pin for pin in pins if pin.file in part.files)
             (folder / "requirements.txt").write_text(hashed_requirements(mine), encoding="utf-8")
