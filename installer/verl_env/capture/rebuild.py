@@ -83,7 +83,7 @@ def _table(name: str, pins: tuple[Pin, ...], captured: Captured, target: Target)
         installed_bytes=int(download * _UNPACKED),
         set={it: versions[it] for it in _SET if it in versions},
         exports=row.exports if row and same_set else {},
-        attention=row.attention.path if row and same_set and row.attention else None,
+        attention=row.attention.said if row and same_set and row.attention else None,
         settings=row.attention.settings if row and same_set and row.attention else (),
         sources={pin.name: pin.source for pin in pins if pin.source != "default"},
         build=target.build,

@@ -73,7 +73,7 @@ def _lines(entry: Entry, facts: Facts) -> list[str]:
         lines += [f"overrides  {it.spec}: {it.why}" for it in row.resolve.overrides]
         lines += [f"sdist      {it.name}: {it.why}" for it in row.resolve.sdists]
     if row.attention:
-        lines += [f"attention  {row.attention.path}", *(f"           {it}" for it in row.attention.settings)]
+        lines += [f"attention  {row.attention.said}", *(f"           {it}" for it in row.attention.settings)]
     for build in row.build:
         lines.append(f"build      {build.package} {build.version} for {', '.join(build.architectures)}: {build.why}")
         if build.attention:

@@ -60,7 +60,7 @@ def build_lock(
         installed_files=header.installed_files,
         set=row.set,
         exports=row.exports,
-        attention=row.attention.path if row.attention else None,
+        attention=row.attention.said if row.attention else None,
         settings=row.attention.settings if row.attention else (),
         sources={pin.name: pin.source for pin in pins.pins if pin.source != "default"},
         build=pins.build,
