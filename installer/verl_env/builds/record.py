@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from verl_env.builds.inputs import Inputs, Target
 from verl_env.matrix.builds import serves
-from verl_env.matrix.pins import Pin
+from verl_env.matrix.pins import WHEELHOUSE, Pin
 from verl_env.records import from_plain, to_plain
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 BUILT, ADOPTED = "built", "adopted"
-SOURCE = "wheelhouse"  # the source of its pin: no index has it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +75,12 @@ class Record:
     def pin(self) -> Pin:
         """The wheel as a lock has it."""
         return Pin(
-            name=self.package, version=self.version, file=self.file, size=self.size, sha256=self.sha256, source=SOURCE
+            name=self.package,
+            version=self.version,
+            file=self.file,
+            size=self.size,
+            sha256=self.sha256,
+            source=WHEELHOUSE,
         )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl_env import fetch, output
+from verl_env.builds.use import with_wheelhouse
 from verl_env.bundle import tool
 from verl_env.bundle.layout import TOOL, total_bytes
 from verl_env.bundle.pieces import piece_of
@@ -17,6 +18,7 @@ from verl_env.bundle.plan import Cargo, Packed, pack
 from verl_env.bundle.read import Bundle
 from verl_env.bundle.unfinished import Unfinished, unfinished_manifest
 from verl_env.bundle.write import Content, write_bundle
+from verl_env.commands.built_wheels import add_built_arguments, with_built_wheels
 from verl_env.commands.choosing import Reach, choose_reachable, read_situation
 from verl_env.commands.choosing_arguments import add_choosing_arguments
 from verl_env.commands.there import versions_at
@@ -49,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--with-python", action="store_true", help="carry a Python too (one of uv's own)")
     parser.add_argument("--dry-run", action="store_true", help="say what would be carried, and write nothing")
     add_choosing_arguments(parser)
+    add_built_arguments(parser, unasked="the default for a row; a lockfile stays as it is")
 
 
 def _size(text: str) -> int:
@@ -63,6 +66,7 @@ def run(args: argparse.Namespace) -> Result:
     """Find every file, then write; killed or cut off, the same command goes on where it was."""
     target = _target(args.output)
     lock, situation, matrix = _lock(args)
+    situation = replace(situation, indexes=with_wheelhouse(lock, situation.indexes))
     _refuse_what_cannot_be_carried(lock)
     left_out: tuple[Pin, ...] = ()
     if args.minus:
@@ -125,7 +129,10 @@ def _lock(args: argparse.Namespace) -> tuple[Lock, Situation, tuple[Path, ...]]:
                 f"row {entry.id} has no pins for Python {asked or 'any'} on {machine}", hint="see `matrix show`"
             )
     lock = build_lock(entry, load_pins(entry, header), situation.matrix.facts)
-    return lock, situation, (entry.path, pins_path(entry, header))
+    extended = with_built_wheels(lock, situation, args, unasked=True)
+    for note in extended.notes:
+        output.note(f"note: {note}")
+    return extended.lock, situation, (entry.path, pins_path(entry, header))
 
 
 def _refuse_what_cannot_be_carried(lock: Lock) -> None:

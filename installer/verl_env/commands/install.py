@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl_env import output, paths
+from verl_env.builds.use import wheelhouse_options, with_wheelhouse
 from verl_env.commands.building import add_wait_argument, cache_options, device_of, is_cached
+from verl_env.commands.built_wheels import (
+    add_built_arguments,
+    attention_data,
+    attention_lines,
+    offer_lines,
+    with_built_wheels,
+)
 from verl_env.commands.carried import add_carried_arguments, base_obstacles, carried_by
 from verl_env.commands.choosing import (
     Reach,
@@ -39,6 +47,7 @@ if TYPE_CHECKING:
     from verl_env.commands.choosing import Situation
     from verl_env.environment.overlay import Overlay
     from verl_env.environment.receipt import Receipt
+    from verl_env.matrix.builds import Build
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--keep-failed", action="store_true", help="keep the folder of a failed build to look into")
     add_wait_argument(group)
     add_carried_arguments(group)
+    add_built_arguments(group, unasked="the default where the row is chosen, and no lock is given")
 
 
 def run(args: argparse.Namespace) -> Result:
@@ -64,18 +74,23 @@ def _install(args: argparse.Namespace, carried: Carried) -> Result:
     """Install from the indexes, or from what was carried here."""
     situation = _here(read_situation(args))
     reach = Reach(obstacles=base_obstacles(situation.matrix, carried.base))
-    lock = carried.lock or (read_lock(Path(args.lock)) if args.lock else None)
-    lock = lock or _lock_if_installed(situation, reach)
+    given = carried.lock or (read_lock(Path(args.lock)) if args.lock else None)
+    lock = given or _lock_if_installed(situation, reach, args)
     if lock is None:
         fit, pins, _ = choose_reachable(situation, reach, for_install=not args.dry_run)
         for note in fit.notes:
             output.note(f"note: {note}")
         lock = build_lock(fit.entry, pins, situation.matrix.facts)
+    extended = with_built_wheels(lock, situation, args, unasked=given is None)
+    for note in extended.notes:
+        output.note(f"note: {note}")
+    lock, offers = extended.lock, extended.offers
+    situation = replace(situation, indexes=with_wheelhouse(lock, situation.indexes))
     check_lock_fits(lock.table, situation.node)
     overlay = carried.overlay(lock)
     suffix = overlay.suffix if overlay else ""
     if there := installed(lock, suffix):
-        return _there(*there, dry=args.dry_run)
+        return _there(*there, lock, offers, dry=args.dry_run)
     folder = paths.environments() / f"{lock.name}{suffix}"
     wanted = in_front(lock, overlay)
     check_place(folder)
@@ -83,9 +98,11 @@ def _install(args: argparse.Namespace, carried: Carried) -> Result:
         options = cache_options(wanted, situation.indexes, situation.matrix.facts)
         check_room(wanted.table, folder, lambda: is_cached(wanted, options))
     if args.dry_run:
-        return Result(data=_planned(lock, folder), text=_plan_text(lock, folder))
+        text = "\n".join([_plan_text(lock, folder), *_attention_text(lock, offers)])
+        return Result(data=_planned(lock, folder) | _attention(lock, offers), text=text)
     output.note(f"{lock.table.title}: {len(wanted.pins)} packages, {human_bytes(wanted.table.download_bytes)}")
-    return _built(build_environment(_plan(lock, folder, situation, args, (carried, overlay))), folder)
+    receipt = build_environment(_plan(lock, folder, situation, args, (carried, overlay)))
+    return _built(receipt, folder, lock, offers)
 
 
 def _here(situation: Situation) -> Situation:
@@ -99,13 +116,13 @@ def _here(situation: Situation) -> Situation:
     )
 
 
-def _lock_if_installed(situation: Situation, reach: Reach) -> Lock | None:
+def _lock_if_installed(situation: Situation, reach: Reach, args: argparse.Namespace) -> Lock | None:
     """Return the lock of the best fit when its environment stands already: nothing needs to be in reach then."""
     fit = choose_row(situation, reach).chosen
     if fit is None or fit.pins is None:
         return None
     lock = build_lock(fit.entry, load_pins(fit.entry, fit.pins), situation.matrix.facts)
-    return lock if installed(lock) else None
+    return lock if installed(with_built_wheels(lock, situation, args, unasked=True).lock) else None
 
 
 def _plan(
@@ -116,7 +133,11 @@ def _plan(
     interpreter = carried.interpreter() or find_python(lock.table.python)
     output.note(f"Python {interpreter.version} at {interpreter.path} ({interpreter.kind})")
     wanted = overlay.install if overlay else lock.pins
-    located = carried.located(lock) or locate(wanted, lock.table.python, situation.indexes, situation.matrix.facts)
+    located = carried.located(lock)
+    if located:
+        located = replace(located, options=(*located.options, *wheelhouse_options(lock, situation.indexes)))
+    else:
+        located = locate(wanted, lock.table.python, situation.indexes, situation.matrix.facts)
     places = {pin.file: lock.urls.get(pin.file) or pin.file for pin in lock.pins}
     node = situation.node
     return Plan(
@@ -136,17 +157,27 @@ def _plan(
     )
 
 
-def _there(folder: Path, receipt: Receipt, *, dry: bool) -> Result:
+def _there(folder: Path, receipt: Receipt, lock: Lock, offers: tuple[Build, ...], *, dry: bool) -> Result:
     """Say what is there; make it current if it was not."""
     moved = False if dry else switch_to(folder)
     if not dry:
         settle(folder)
-    data = _receipt_data(receipt, folder) | {"changed": moved}
+    data = _receipt_data(receipt, folder) | {"changed": moved} | _attention(lock, offers)
     what = "is now current" if moved else "is already there, and current"
-    return Result(data=data, text=f"{receipt.title} {what}: {folder}\n{_next_steps()}")
+    lines = [f"{receipt.title} {what}: {folder}", *_attention_text(lock, offers), _next_steps()]
+    return Result(data=data, text="\n".join(lines))
 
 
-def _built(receipt: Receipt, folder: Path) -> Result:
+def _attention(lock: Lock, offers: tuple[Build, ...]) -> dict[str, Any]:
+    return attention_data(lock.table.attention, lock.table.settings, offers)
+
+
+def _attention_text(lock: Lock, offers: tuple[Build, ...]) -> list[str]:
+    """Say the path and its settings, and offer the builds that would give another one."""
+    return [*attention_lines(lock.table.attention, lock.table.settings), *offer_lines(lock.table.row, offers)]
+
+
+def _built(receipt: Receipt, folder: Path, lock: Lock, offers: tuple[Build, ...]) -> Result:
     """Say what was built and proved, and what was not."""
     for note in receipt.notes:
         output.warn(note)
@@ -159,10 +190,9 @@ def _built(receipt: Receipt, folder: Path) -> Result:
     ]
     if receipt.device == NO_DEVICE:
         lines.append("no kernel ran: there was no GPU to run one on")
-    if receipt.settings:
-        lines.append("verl needs these settings with this row:")
-        lines += [f"  {setting}" for setting in receipt.settings]
-    return Result(data=_receipt_data(receipt, folder) | {"changed": True}, text="\n".join([*lines, _next_steps()]))
+    lines += [*_attention_text(lock, offers), _next_steps()]
+    data = _receipt_data(receipt, folder) | {"changed": True} | _attention(lock, offers)
+    return Result(data=data, text="\n".join(lines))
 
 
 def _receipt_data(receipt: Receipt, folder: Path) -> dict[str, Any]:

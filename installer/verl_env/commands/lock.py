@@ -31,6 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_beyond_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what makes a lock more than its row."""
+    from verl_env.commands.built_wheels import add_built_arguments
+
     group = parser.add_argument_group("beyond the row")
     group.add_argument(
         "--with",
@@ -60,6 +62,7 @@ def add_beyond_arguments(parser: argparse.ArgumentParser) -> None:
         "--exclude-newer", type=_day, metavar="DATE", help="add nothing that was published after this day"
     )
     group.add_argument("--editable", metavar="PATH", help="a checkout of verl, to be installed over the pins")
+    add_built_arguments(group, unasked="the default is the row alone")
     group.add_argument(
         "--allow", action="append", default=[], metavar="RULE", help="write it although it breaks a rule"
     )

@@ -179,6 +179,7 @@ def command_of(found: Lock, path: Path, inputs: Inputs, *, unproved: bool) -> st
     words += ["--resolve"] if asked.resolve else []
     words += ["--exclude-newer", asked.exclude_newer.isoformat()] if asked.exclude_newer else []
     words += ["--editable", str(path.parent / inputs.editable.path)] if inputs.editable else []
+    words += ["--with-built"] if table.built else []
     words += [word for it in table.allow for word in ("--allow", it)]
     return shlex.join([*words, "-o", str(path)])
 

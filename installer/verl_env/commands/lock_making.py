@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_env import output
+from verl_env.builds.use import with_wheelhouse
+from verl_env.commands.built_wheels import with_built_wheels
 from verl_env.commands.choosing import Reach, Situation, choose_reachable, read_situation
 from verl_env.errors import LockError, ResolveError, UsageError
 from verl_env.lock.build import Change, build_lock
@@ -59,7 +61,10 @@ def make_lock(args: argparse.Namespace, folder: Path) -> Made:
         change = Change(base=base, asked=asked, editable=editable, allow=tuple(sorted(used)))
         lock = build_lock(entry, pins, situation.matrix.facts, change=change)
     behind = _behind(base, pins, asked, wanted, situation)
-    return Made(lock=lock, situation=situation, notes=(*fit.notes, *_notes(lock), *behind))
+    extended = with_built_wheels(lock, situation, args, unasked=False)
+    situation = replace(situation, indexes=with_wheelhouse(extended.lock, situation.indexes))
+    notes = (*fit.notes, *_notes(lock), *behind, *extended.notes)
+    return Made(lock=extended.lock, situation=situation, notes=notes)
 
 
 def read_asked(args: argparse.Namespace, folder: Path) -> tuple[Asked, Wanted]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from verl_env import output, paths, uv
+from verl_env.builds.use import with_wheelhouse
 from verl_env.commands.building import add_wait_argument, cache_options, device_of, is_cached
 from verl_env.commands.verify import look_into
 from verl_env.environment.build import Plan, build_environment
@@ -121,7 +122,7 @@ def _plan(lock: Lock, folder: Path, fresh: Path, args: argparse.Namespace, recei
     """Plan the build: from the cache alone when it has everything, so that no index need be in reach."""
     overlay = same_base(lock, receipt.base) if receipt.base else None
     wanted = in_front(lock, overlay)
-    matrix, indexes = load_matrix(args.matrix), read_indexes(args.index)
+    matrix, indexes = load_matrix(args.matrix), with_wheelhouse(lock, read_indexes(args.index))
     check_place(fresh)
     options = cache_options(wanted, indexes, matrix.facts)
     cached = is_cached(wanted, options)

@@ -108,7 +108,7 @@ def _key(words: list[str]) -> str:
 
 
 def _states(words: list[str]) -> Iterator[tuple[str, int, int]]:
-    """Yield name, size and mtime of the files of matrices, of words that are files, and of where Pythons live."""
+    """Yield name, size and mtime of matrices' files, of words that are files, and of where Pythons and wheels live."""
     folders = [Path(__file__).parents[1] / "matrices", Path(__file__).parents[3] / "matrices"]
     folders += [Path(word) for word in (*words, os.environ.get("VERL_ENV_MATRIX", "")) if word and os.path.isdir(word)]
     for folder in folders:
@@ -118,6 +118,7 @@ def _states(words: list[str]) -> Iterator[tuple[str, int, int]]:
                 yield entry.path, about.st_size, about.st_mtime_ns
     places = ["/usr/bin", "/usr/local/bin", os.path.expanduser("~/.local/share/uv/python")]
     places += [os.path.expanduser("~/.pyenv/versions"), *(word for word in words if os.path.isfile(word))]
+    places.append(os.environ.get("VERL_ENV_WHEELHOUSE") or str(_home(words) / "wheelhouse"))
     for place in places:
         try:
             about = os.stat(place)

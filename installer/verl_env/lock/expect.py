@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from verl_env.lock.build import Change, build_lock
+from verl_env.lock.built import parts_in, with_built
 from verl_env.lock.compare import Difference
 from verl_env.lock.declared import RULE, broken_by
 from verl_env.lock.lockfile import sealed
@@ -47,7 +48,7 @@ def expected_lock(found: Lock, inputs: Inputs, facts: Facts) -> Lock:
         change = Change(base=base, asked=asked, editable=inputs.editable, allow=found.table.allow)
     elif found.table.allow:
         change = Change(base=base, allow=found.table.allow)
-    lock = build_lock(inputs.entry, pins, facts, change=change)
+    lock = with_built(build_lock(inputs.entry, pins, facts, change=change), parts_in(found, inputs.entry.row))
     if found.table.captured is None:
         return lock
     # A row's own packages with a patch, or with more from repositories: what builds those is not the row's to say.

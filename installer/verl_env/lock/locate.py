@@ -18,6 +18,7 @@ from verl_env import uv
 from verl_env.errors import ResolveError, VerlEnvError
 from verl_env.indexes import masked
 from verl_env.lock.render import file_of
+from verl_env.matrix.pins import WHEELHOUSE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -184,11 +185,12 @@ def _unreachable(source: str, missing: tuple[Pin, ...], tried: dict[str, list[st
     names = ", ".join(f"{pin.name} {pin.version}" for pin in missing[:4]) + (" …" if len(missing) > 4 else "")  # noqa: PLR2004
     said = dict.fromkeys(line for pin in missing[:4] for line in tried.get(pin.file, ()))
     setting = f"VERL_ENV_INDEX_{source.upper().replace('-', '_')}=URL"
-    return UnreachableError(
-        f"out of reach from this node: {names} (source `{source}`)",
-        details=tuple(said),
-        hint=f"name an index that has them: {'--index URL' if source == 'default' else setting}",
-    )
+    hint = f"name an index that has them: {'--index URL' if source == 'default' else setting}"
+    if source == WHEELHOUSE:
+        hint = (
+            f"build it here: verl-env build {missing[0].name}; or name the wheelhouse that has it: VERL_ENV_WHEELHOUSE"
+        )
+    return UnreachableError(f"out of reach from this node: {names} (source `{source}`)", details=tuple(said), hint=hint)
 
 
 def _ask(pins: tuple[Pin, ...], python: str, place: Place) -> tuple[dict[str, str], dict[str, str]]:

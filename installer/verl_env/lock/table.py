@@ -55,13 +55,31 @@ class Editable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """A wheel that is in no index: `key` names it in a wheelhouse, `origin` is `built` or `adopted`.
+
+    `sdist` is the sha256 of the source that a built one was compiled from. `torch` and `cuda` are what it was compiled
+    against, `architectures` the GPUs that it has code for, `glibc` the oldest that it loads on.
+    """
+
+    package: str
+    key: str
+    origin: str
+    torch: str
+    cuda: str
+    architectures: tuple[str, ...]
+    sdist: str = ""
+    glibc: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """The table. `driver` is the oldest NVIDIA driver that carries `cuda` without cuda-compat; both absent on CPU rows.
 
     Sizes are in bytes. `sources` maps packages to their source where it is not `default`; `build` is what the
     sdists among the packages need to be built. `added` names packages that are not the row's, `moved` gives the
     row's version of those that were moved; `unproven` says why the row's proof does not cover this lock. `allow`
-    names the rules that the user set aside.
+    names the rules that the user set aside; `built` are wheels that no index has.
     """
 
     schema: int
@@ -90,3 +108,4 @@ class Table:
     asked: Asked | None = None
     editable: Editable | None = None
     captured: Captured | None = None
+    built: tuple[Built, ...] = ()

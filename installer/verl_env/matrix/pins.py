@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 # PEP 600 names its level in the tag; PEP 513, 571 and 599 tags stand for these levels (PEP 600, legacy aliases).
 _LEGACY = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
+# The source of wheels that were built here or adopted: no index has them, and a row's own pins are never from there.
+WHEELHOUSE = "wheelhouse"
 _MANYLINUX = re.compile(r"(manylinux1|manylinux2010|manylinux2014|manylinux_(\d+)_(\d+))_\w+")
 
 
