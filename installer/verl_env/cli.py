@@ -98,6 +98,10 @@ def _fail(command: str, err: Exception, *, as_json: bool, verbose: bool = False)
 
     if not isinstance(err, VerlEnvError):  # pragma: no cover - callers pass nothing else
         raise err
+    if err.said:
+        from verl_env.commands.explained_failure import explain_failure
+
+        explain_failure(err)
     if as_json:
         data = err.data
         print(output.envelope(command, output.Result(data=data, exit_code=err.exit_code), (err,)))

@@ -9,8 +9,8 @@ class VerlEnvError(Exception):
     """What happened, and the one thing to do about it.
 
     `code` is the stable name in `--json`, `exit_code` what the process returns. `details` are lines of
-    evidence shown below the message: argv, the tail of a log, the rows that were tried. `data` is what a command
-    had found out by then, for `--json`.
+    evidence shown below the message: argv, the tail of a log, the rows that were tried. `said` is all that the failed
+    step wrote, to be held against the known failures. `data` is what a command had found out by then, for `--json`.
     """
 
     code: ClassVar[str] = "error"
@@ -20,6 +20,7 @@ class VerlEnvError(Exception):
         """Keep the message, its hint and its evidence apart: `--json` shows each under its own key."""
         super().__init__(message)
         self.data: dict[str, Any] = {}
+        self.said = ""
         self.message = message
         self.hint = hint
         self.details = details

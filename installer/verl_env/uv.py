@@ -130,9 +130,11 @@ def compile_pylock(requirements: str, options: Sequence[str], files: Mapping[str
         words = ["pip", "compile", "requirements.in", "--format", "pylock.toml", "--no-header", "--quiet"]
         done = run([*words, "--python", sys.executable, *options], cwd=folder)
     if done.returncode != 0:
-        raise ResolveError(
+        error = ResolveError(
             "uv could not resolve", details=done.tail(30), hint="read uv's words above: they name the package"
         )
+        error.said = done.stderr
+        raise error
     return toml.loads(done.stdout)
 
 

@@ -346,3 +346,18 @@ def test_time_and_machine_are_in_the_receipt(tiny):
     assert receipt["by"].startswith("verl-env ")
     assert receipt["made"][:10] in {time.strftime("%Y-%m-%d", time.gmtime(time.time() - it)) for it in (0, 60)}
     assert MACHINE in (tiny.current.resolve() / "pylock.tiny.toml").read_text()
+
+
+def test_failed_import_is_explained(tiny, wheels, serve, tmp_path):
+    """What is known of the failed step's output stands beside the error, and its remedy is the hint."""
+    words = "libcudart.so.13: cannot open shared object file: No such file or directory"
+    broken = build_wheel(tmp_path / "wheels", "needy", "1.0", files={"needy.py": f"raise ImportError({words!r})\n"})
+    torch = wheels["torch"]
+    (broken.parent / torch.name).write_bytes(torch.read_bytes())
+    tiny.site.add_row("needy", [torch, broken], imports=("needy",), set={"verl": "98.0"})
+    tiny.index = serve(broken.parent)
+    done = tiny("install", "--cpu", "--row", "needy", "--json")
+    assert 7 == done.code, done.err
+    assert "libcudart-missing" == done.json["data"]["explanation"]["class"]
+    assert any(line.startswith("likely: ") for line in done.json["errors"][0]["details"])
+    assert "read the log" not in done.json["errors"][0]["hint"]

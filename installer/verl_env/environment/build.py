@@ -218,7 +218,9 @@ def _install_error(plan: Plan, done: Completed) -> InstallError:
     elif "Hash mismatch" in done.stderr:
         hint = "do not install that file; ask whoever keeps the index, or name another: --index URL"
     details = (*done.tail(), *where) if done.stderr else ("uv's words are above", *where)
-    return InstallError("uv could not install the pinned packages", details=details, hint=hint)
+    error = InstallError("uv could not install the pinned packages", details=details, hint=hint)
+    error.said = done.stdout + done.stderr
+    return error
 
 
 def _survey(plan: Plan) -> Survey:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_env import output, paths
@@ -21,7 +22,6 @@ from verl_env.records import to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +172,7 @@ def _stop_at_failures(subject: Subject, runs: tuple[Run, ...]) -> None:
         details=tuple(line for run in failed for line in (f"{run.name}: {run.last_line}", f"  log: {run.log}")),
         hint="read the log of the first one",
     )
+    error.said = "\n".join(Path(run.log).read_text(encoding="utf-8", errors="replace") for run in failed)
     error.data = {"environment": name, "runs": [to_plain(run) for run in runs]}
     raise error
 
