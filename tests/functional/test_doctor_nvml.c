@@ -2,11 +2,13 @@
  * `held PID`, `unexplained`, `exclusive`, `apart`, `mig`, or nothing. */
 #define nvmlDeviceGetMemoryInfo stub_memory
 #define nvmlDeviceGetMigMode stub_mig
+#define nvmlDeviceGetUUID stub_uuid
 #define nvmlDeviceGetCount_v2 stub_count
 #define nvmlDeviceGetHandleByIndex_v2 stub_handle
 #include "nvml_stub/nvml.c"
 #undef nvmlDeviceGetMemoryInfo
 #undef nvmlDeviceGetMigMode
+#undef nvmlDeviceGetUUID
 #undef nvmlDeviceGetCount_v2
 #undef nvmlDeviceGetHandleByIndex_v2
 
@@ -18,6 +20,9 @@ static int wrong(const char *what) {
 }
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) { *handle = (void *)(long)(index + 1); return 0; }
+nvmlReturn_t nvmlDeviceGetUUID(void *gpu, char *to, unsigned size) {
+    return put(to, size, gpu == (void *)1L ? "GPU-00000000-1111-2222-3333-444444444444" : "GPU-00000000-1111-2222-3333-555555555555");
+}
 nvmlReturn_t nvmlDeviceGetMigMode(void *gpu, unsigned *now, unsigned *next) {
     (void)gpu;
     *now = *next = wrong("mig");

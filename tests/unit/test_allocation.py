@@ -101,3 +101,10 @@ def test_one_mig_device():
     found = allocate({}, shown(0, 1, name="NVIDIA H200 MIG 1g.18gb"), used(a={"uuid": "GPU-ff"}, b={"uuid": "GPU-fe"}))
     assert ["0"] == tokens(found)
     assert "one MIG device is used" in found.notes[0]
+
+
+def test_without_nvml():
+    """What is asked for is done, and what is not known is said."""
+    found = allocate({}, shown(0), ())
+    assert ["0"] == tokens(found)
+    assert ("NVML does not answer: whether somebody else uses the GPUs is not known",) == found.notes

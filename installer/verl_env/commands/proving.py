@@ -33,6 +33,7 @@ def proof_data(proof: Proof) -> dict[str, Any]:
         "device": proof.device or NO_DEVICE,
         "not_shown": proof.not_shown,
         "runs": [to_plain(run) for run in proof.runs],
+        "findings": [to_plain(it) for it in proof.findings],
     }
 
 

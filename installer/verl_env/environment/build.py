@@ -119,11 +119,13 @@ def _build(plan: Plan) -> Receipt:
     found = _survey(plan)
     subject = Subject(
         folder=folder,
+        python=table.python,
         cuda=table.cuda,
         imports=table.imports,
         packages=table.set,
         settings=table.settings,
         exports=exports,
+        base=plan.overlay.base if plan.overlay else None,
     )
     proof = prove(subject, plan.level, seconds=plan.job_seconds)
     receipt = Receipt(

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.utils import canonicalize_name
+
 from verl_env import output, paths
+from verl_env.environment.base import Base
 from verl_env.environment.exports import Export, applied
 from verl_env.environment.receipt import Proved, Receipt, Shown, now, with_proof, write_receipt
 from verl_env.errors import SmokeError, UsageError
@@ -17,6 +20,9 @@ from verl_env.process import clean_environ
 from verl_env.proof.allocation import Allocation
 from verl_env.proof.gpus import find_gpus
 from verl_env.proof.levels import LEVELS, ON_GPU, check_jobs, import_jobs, reaches
+from verl_env.proof.library_proof import prove_linkage
+from verl_env.proof.library_survey import Environment
+from verl_env.proof.linkage import Finding
 from verl_env.proof.runs import Job, Run, run_jobs
 from verl_env.records import to_plain
 
@@ -26,27 +32,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What is proved: an environment's folder, what it must import, its set, and the variables it is used with."""
+    """What is proved: an environment's folder, what it must import, its set, and the variables it is used with.
+
+    `python` is its minor; `base` what it rests on.
+    """
 
     folder: Path
+    python: str
     cuda: str | None
     imports: tuple[str, ...]
     packages: Mapping[str, str]
     settings: tuple[str, ...]
     exports: tuple[Export, ...]
+    base: Base | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
     """What was shown: the `level` reached, each run, and `not_shown`: the levels that were asked for, each with why.
 
-    `device` names the GPUs that kernels ran on; `level` is None when only some checks were asked for.
+    `device` names the GPUs that kernels ran on; `level` is None when only some checks were asked for. `findings` are
+    those of `linkage`, each explained.
     """
 
     level: str | None
     runs: tuple[Run, ...]
     not_shown: dict[str, str]
     device: str = ""
+    findings: tuple[Finding, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -65,7 +78,12 @@ def prove(subject: Subject, level: str, *, seconds: float) -> Proof:
         runs += _run(subject, jobs, {}, seconds=seconds)
         reached = "behaviour" if reaches(level, "behaviour") else "imports"
         _stop_at_failures(subject, runs)
-    device = ""
+    findings, device = tuple[Finding, ...](), ""
+    if reaches(level, "linkage"):
+        run, findings = prove_linkage(_environment(subject), paths.logs() / subject.folder.name)
+        runs += (run,)
+        _stop_at_failures(subject, runs, findings)
+        reached = "linkage"
     if reaches(level, "kernel"):
         gpus = _gpus_for(subject)
         if gpus.why_none:
@@ -74,8 +92,25 @@ def prove(subject: Subject, level: str, *, seconds: float) -> Proof:
             jobs = check_jobs("kernel", subject.packages, subject.settings, str(pynvml_file() or ""))
             runs += _run(subject, jobs, gpus.variables, seconds=seconds, at_once=1)
             _stop_at_failures(subject, runs)
-            reached, device = "kernel", gpus.name
-    return Proof(level=reached, runs=runs, not_shown=not_shown, device=device)
+            if all(run.skipped for run in runs if run.level == "kernel"):
+                not_shown["kernel"] = "no check of this set has anything to show"
+            else:
+                reached, device = "kernel", gpus.name
+    return Proof(level=reached, runs=runs, not_shown=not_shown, device=device, findings=findings)
+
+
+def _environment(subject: Subject) -> Environment:
+    """Return what the `linkage` level reads: of a base, what is used of it."""
+    search = [it.value for it in subject.exports if it.name == "LD_LIBRARY_PATH" and it.value]
+    base = subject.base
+    return Environment(
+        folder=subject.folder,
+        python=subject.python,
+        cuda=subject.cuda,
+        search=tuple(part for value in search for part in value.split(":")),
+        base_folders=base.folders if base else (),
+        base_packages=frozenset(canonicalize_name(it.split(" ")[0]) for it in base.used) if base else frozenset(),
+    )
 
 
 def prove_only(subject: Subject, names: tuple[str, ...], *, seconds: float) -> Proof:
@@ -99,11 +134,13 @@ def subject_of(folder: Path, receipt: Receipt) -> Subject:
     """Return what there is to prove of an environment that stands."""
     return Subject(
         folder=folder,
+        python=".".join(receipt.python.split(".")[:2]),
         cuda=receipt.cuda,
         imports=receipt.imports,
         packages=receipt.set,
         settings=receipt.settings,
         exports=receipt.exports,
+        base=receipt.base,
     )
 
 
@@ -161,8 +198,8 @@ def _run(
     )
 
 
-def _stop_at_failures(subject: Subject, runs: tuple[Run, ...]) -> None:
-    """Raise SmokeError with each failed run's last line and log."""
+def _stop_at_failures(subject: Subject, runs: tuple[Run, ...], findings: tuple[Finding, ...] = ()) -> None:
+    """Raise SmokeError with each failed run's last line and log, and each fault of `linkage`."""
     failed = [run for run in runs if not run.passed]
     if not failed:
         return
@@ -173,7 +210,11 @@ def _stop_at_failures(subject: Subject, runs: tuple[Run, ...]) -> None:
         hint="read the log of the first one",
     )
     error.said = "\n".join(Path(run.log).read_text(encoding="utf-8", errors="replace") for run in failed)
-    error.data = {"environment": name, "runs": [to_plain(run) for run in runs]}
+    error.data = {
+        "environment": name,
+        "runs": [to_plain(run) for run in runs],
+        "findings": [to_plain(it) for it in findings],
+    }
     raise error
 
 

@@ -70,7 +70,8 @@ def allocate(
         for number, device in enumerate(shown)
     ]
     mine = [it for it in every if environ.get(VISIBLE) or not _slurm_gave(environ) or it.token in _slurm_gave(environ)]
-    notes = [f"GPU {it.token} ({it.name}) is left alone: {it.busy}" for it in mine if it.busy]
+    notes = [] if by_uuid else ["NVML does not answer: whether somebody else uses the GPUs is not known"]
+    notes += [f"GPU {it.token} ({it.name}) is left alone: {it.busy}" for it in mine if it.busy]
     notes += [f"GPU {it.token} is left alone: Slurm gave this job others" for it in every if it not in mine]
     free = [it for it in mine if not it.busy]
     if any(it.mig for it in free) and len(free) > 1:

@@ -26,4 +26,11 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     *value = attribute == 75 ? 9 : 0;
     return 0;
 }
+/* The UUID of the first GPU of the NVML stub: GPU-00000000-1111-2222-3333-444444444444. */
+int cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
+    static const unsigned char own[16] = {0, 0, 0, 0, 0x11, 0x11, 0x22, 0x22, 0x33, 0x33, 0x44, 0x44, 0x44, 0x44, 0x44, 0x44};
+    (void)device;
+    memcpy(uuid, own, sizeof own);
+    return 0;
+}
 int cuDeviceTotalMem_v2(size_t *bytes, int device) { (void)device; *bytes = 143771ULL << 20; return 0; }
