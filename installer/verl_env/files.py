@@ -1,8 +1,9 @@
-"""Writing so that a reader sees the old file or the new one, and never half of either."""
+"""Writing so that a reader sees the old file or the new one, and never half of either; reading what may be anything."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from typing import TYPE_CHECKING, BinaryIO
@@ -10,6 +11,15 @@ from typing import TYPE_CHECKING, BinaryIO
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+def read_bounded(path: Path, most: int) -> bytes:
+    """Read a file or pipe whole; raises OSError, also for more than `most` bytes: a device has no end."""
+    with path.open("rb") as stream:
+        content = stream.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return content
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from verl_env.capture.listing import Listed, Vcs, clean_name, clean_version
-from verl_env.capture.read_requirements import bare_url
+from verl_env.urls import bare_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -57,7 +57,7 @@ def _newest_first(entry: Entry) -> tuple[int, ...]:
     """Of two rows equally near, the newer verl comes first, then the newer engine, as when choosing."""
     row = entry.row
     verl, engine = Version(row.set["verl"]), Version(row.set[row.engine] if row.engine else "0")
-    return tuple(-part for it in (verl, engine) for part in (*it.release, 0, 0, 0)[:3])
+    return tuple(-part for it in (verl, engine) for part in (*(*it.release, 0, 0, 0)[:3], it.post or 0))
 
 
 def _near(listing: Listing, entry: Entry) -> Near | None:

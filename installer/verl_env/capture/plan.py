@@ -13,10 +13,10 @@ from packaging.utils import canonicalize_name
 
 from verl_env.capture.environment import BOOTSTRAP
 from verl_env.capture.on_index import Wanted, wanted_of
-from verl_env.capture.read_requirements import bare_url
 from verl_env.capture.unavailable import Unavailable
 from verl_env.lock.captured import GitPackage
 from verl_env.lock.checkout import git_answer
+from verl_env.urls import bare_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from verl_env.capture.listing import Listed, Listing, clean_version, merged
-from verl_env.capture.read_requirements import parse_line, shown
+from verl_env.capture.read_requirements import parse_line
+from verl_env.urls import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,9 +12,9 @@ from packaging.version import Version
 
 from verl_env import toml
 from verl_env.capture.listing import Listed, Listing, Vcs, clean_name, clean_version, merged
-from verl_env.capture.read_requirements import bare_url
 from verl_env.errors import LockError
 from verl_env.lock.wishes import target_markers
+from verl_env.urls import bare_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

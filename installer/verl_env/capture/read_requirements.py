@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import (
@@ -23,6 +23,7 @@ from packaging.utils import (
 from verl_env.capture.listing import Listed, Listing, Vcs, clean_name, clean_version, merged
 from verl_env.errors import UsageError
 from verl_env.lock.requirements_file import logical_lines
+from verl_env.urls import bare_url, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -149,28 +150,6 @@ def _vcs(text: str, subdirectory: str | None) -> Vcs | None:
         head, ref = rest, ""
     commit = ref if re.fullmatch(r"[0-9a-f]{40}", ref) else None
     return Vcs(kind=kind, url=bare_url(head), commit=commit, subdirectory=subdirectory)
-
-
-def bare_url(url: str) -> str:
-    """Return a URL without login, query and fragment: tokens hide in all three.
-
-    `git@` of an ssh URL stays: it is everybody's name there (PEP 610), and nobody gets in under another.
-    """
-    try:
-        parts = urlsplit(url)
-        login, at, host = parts.netloc.rpartition("@")
-        named = parts.scheme.rpartition("+")[2] == "ssh" and login.partition(":")[0] == "git"
-        place = f"git{at}{host}" if named else host
-        return urlunsplit((parts.scheme, place, parts.path, "", ""))
-    except ValueError:
-        return "(a URL)"
-
-
-def shown(text: str) -> str:
-    """Return a line fit to be shown: URLs bare, home folders gone, not too long."""
-    plain = re.sub(r"[a-zA-Z][\w+.-]*://\S+", lambda found: bare_url(found[0]), text)
-    plain = re.sub(r"(/home/|/Users/|/root)[^\s/]*", r"~", plain)
-    return plain if len(plain) <= 120 else plain[:117] + "…"  # noqa: PLR2004 - one line of a terminal
 
 
 def read_pip_list(text: str, name: str) -> Listing:

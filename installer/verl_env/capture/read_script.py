@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from verl_env.capture.listing import Listed, Listing
 from verl_env.capture.read_conda import parse_spec
-from verl_env.capture.read_requirements import parse_line, shown
+from verl_env.capture.read_requirements import parse_line
+from verl_env.urls import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,6 +12,7 @@ from verl_env.capture.read_requirements import read_pip_list, read_requirements_
 from verl_env.capture.read_script import is_script, read_script
 from verl_env.capture.read_session import is_session, read_session
 from verl_env.errors import UsageError
+from verl_env.files import read_bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,9 +88,7 @@ def _bytes(path: Path) -> bytes:
             return sys.stdin.buffer.read(_MOST_BYTES)
         if path.is_dir():
             raise UsageError(f"`{path}` is a folder", hint=f"give {_KINDS}")
-        if path.stat().st_size > _MOST_BYTES:
-            raise UsageError(f"`{path}` is too large for a list of packages", hint=f"give {_KINDS}")
-        return path.read_bytes()
+        return read_bounded(path, _MOST_BYTES)
     except (OSError, ValueError) as err:
         what = err.strerror if isinstance(err, OSError) else str(err)
         raise UsageError(f"`{path}` cannot be read: {what}", hint="name a file that is there") from err

@@ -28,7 +28,8 @@ def read_subject(
     if given in matrix.entries and not os.path.lexists(given):
         return row_listing(matrix.entries[given], python=python), None
     path = Path(given).expanduser()
-    if given == "-" or (path.is_file() and not _is_python(path)):
+    # A pipe is a list too: `verl-env check <(pip freeze)`.
+    if given == "-" or (path.exists() and not path.is_dir() and not _is_python(path)):
         return read_file(path), None
     found = read_environment(environment_path(given), verify=verify)
     return found.listing(), found

@@ -73,6 +73,7 @@ def describe_listing(listing: Listing, matrix: Matrix) -> dict[str, Any]:
         "machine": listing.machine,
         "gpus": list(listing.gpus),
         "packages": len(listing.packages),
+        "versions": listing.versions,
         "complete": listing.complete,
         "notes": list(listing.notes),
         "unread": list(listing.unread),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from verl_env import output, process, uv
 from verl_env.environment.unified_diff import DiffError, apply_diff, split_patch
 from verl_env.errors import InstallError, PreflightError
-from verl_env.files import write_atomically
+from verl_env.files import read_bounded, write_atomically
 from verl_env.lock.build import hashed_requirements
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _patch_text(lock: Lock, captured: Captured) -> str:
     if not lock.origin or os.sep in captured.patch:
         raise PreflightError(f"the lock's patch `{captured.patch}` is not beside it", hint=hint)
     try:
-        content = path.read_bytes() if path.stat().st_size <= _MOST_BYTES else b""
+        content = read_bounded(path, _MOST_BYTES)
     except OSError as err:
         raise PreflightError(f"the lock's patch `{captured.patch}` cannot be read: {err.strerror}", hint=hint) from err
     if hashlib.sha256(content).hexdigest() != captured.patch_sha256:

@@ -11,8 +11,8 @@ from packaging.utils import canonicalize_name
 
 from verl_env import process, toml
 from verl_env.errors import LockError, UsageError
-from verl_env.indexes import masked
 from verl_env.lock.table import Editable
+from verl_env.urls import bare_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -36,7 +36,7 @@ def read_checkout(given: str, lock_folder: Path, extras: Mapping[str, Iterable[s
         path=_relative(folder, lock_folder),
         version=version,
         commit=commit,
-        remote=masked(remote).replace("***@", "") if remote and not remote.startswith(("/", "file:", ".")) else None,
+        remote=bare_url(remote) if remote and not remote.startswith(("/", "file:", ".")) else None,
         dirty=bool(commit and git_answer(folder, "status", "--porcelain", "--untracked-files=no")),
         pushed=bool(commit and git_answer(folder, "branch", "--remotes", "--contains", commit)),
         dependencies=dependencies,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING
 
 from verl_env.errors import LockError
+from verl_env.files import read_bounded
 from verl_env.lock.lockfile import Lock, parse_lock
 
 if TYPE_CHECKING:
@@ -21,9 +23,8 @@ def read_lock(path: Path) -> Lock:
 def read_text(path: Path) -> str:
     """Read a lockfile's text; raises LockError, for what is no file and what cannot be a lockfile by size."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise LockError(f"`{path}` is too large for a lockfile", hint="name the lockfile itself")
-        return path.read_text(encoding="utf-8")
+        content = read_bounded(path, _MOST_BYTES)
+        return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()  # line ends as open() reads them
     except UnicodeDecodeError as err:
         raise LockError(f"`{path}` is not text: {err}", hint="write it again: verl-env lock") from err
     except (OSError, ValueError) as err:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_env.errors import UsageError
-from verl_env.indexes import masked
+from verl_env.files import read_bounded
 from verl_env.lock.wishes import Wish, parse_wish
+from verl_env.urls import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -95,13 +96,15 @@ def _wish(line: str, origin: str, *, constraint: bool) -> Wish:
         raise UsageError(f"{origin}: `{found[0]}` differs from machine to machine", hint="write out what it stands for")
     hashes = tuple(_HASH.findall(line))
     if odd := [it for it in hashes if not _SHA256.fullmatch(it)]:
-        raise UsageError(f"{origin}: `--hash={odd[0]}` is not a sha256", hint="hash files with sha256, 64 hex digits")
+        raise UsageError(
+            f"{origin}: `--hash={shown(odd[0])}` is not a sha256", hint="hash files with sha256, 64 hex digits"
+        )
     text = _HASH.sub("", line).strip()
     if re.match(r"[./~]|[a-z+]+://|\w+\.whl$", text) or (
         text.endswith((".whl", ".tar.gz", ".zip")) and "@" not in text
     ):
         raise UsageError(
-            f"{origin}: `{masked(text)}` is a file or URL, and a lock holds files that any index can serve",
+            f"{origin}: `{shown(text)}` is a file or URL, and a lock holds files that any index can serve",
             hint="name the package and its version; for a folder of wheels set UV_FIND_LINKS",
         )
     return parse_wish(text, origin, hashes=hashes, constraint=constraint)
@@ -109,11 +112,8 @@ def _wish(line: str, origin: str, *, constraint: bool) -> Wish:
 
 def _text(name: str) -> str:
     """Read a file's text; raises UsageError for what is none."""
-    path = Path(name)
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise UsageError(f"`{name}` is too large for a requirements file", hint="name another file")
-        return path.read_text(encoding="utf-8-sig")
+        return read_bounded(Path(name), _MOST_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as err:
         raise UsageError(f"`{name}` is not UTF-8 text: {err.reason}", hint="save it as UTF-8") from err
     except (OSError, ValueError) as err:

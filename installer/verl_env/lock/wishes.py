@@ -9,7 +9,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from verl_env.errors import ResolveError, UsageError
-from verl_env.indexes import masked
+from verl_env.urls import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -66,9 +66,9 @@ def parse_wish(text: str, origin: str, *, hashes: tuple[str, ...] = (), constrai
     try:
         requirement = Requirement(text)
     except InvalidRequirement as err:
-        what = masked(str(err).splitlines()[0])
+        what = shown(str(err).splitlines()[0])
         raise UsageError(
-            f"{origin}: `{masked(text)}` is not a requirement: {what}", hint="write it as in: peft>=0.13"
+            f"{origin}: `{shown(text)}` is not a requirement: {what}", hint="write it as in: peft>=0.13"
         ) from err
     if requirement.url:
         raise UsageError(
