@@ -23,7 +23,7 @@ SHARED = {0, 1, 141}
 def every_class():
     """Return every error class of the package, wherever it is defined."""
     for module in walk_packages(verl_env.__path__, "verl_env."):
-        if "_child" not in module.name and "__main__" not in module.name and "checks" not in module.name:
+        if "_child" not in module.name and "__main__" not in module.name and ".inside." not in module.name:
             import_module(module.name)
     found = [VerlEnvError]
     for kind in found:

@@ -61,6 +61,8 @@ CHECKS = (
     _kernel("p2p_copies", "torch:copies", "torch", PYNVML),
     _kernel("flashinfer_decode", "flashinfer:decode", "flashinfer-python"),
     _kernel("flashinfer_prefill", "flashinfer:prefill", "flashinfer-python"),
+    _kernel("flash_attn_dense", "flash_attn:dense", "flash-attn"),
+    _kernel("flash_attn_packed", "flash_attn:packed", "flash-attn"),
     _kernel("ray_gpu_actor", "ray:actor", "ray"),
     _kernel("verl_fsdp_actor", "verl:fsdp_actor", "verl", SETTINGS),
     _kernel("vllm_generates", "engines:vllm", "vllm", "1"),
