@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "installer"))
 
 from verl_env.doctor.failures import Catalogue, Failure, load_catalogue  # noqa: E402
-from verl_env.doctor.known import AREAS, KNOWN, Known  # noqa: E402
+from verl_env.doctor.kind import Known  # noqa: E402
+from verl_env.doctor.known import AREAS, KNOWN  # noqa: E402
 
 _HEAD = "<!-- made by scripts/make_doctor_docs.py: change the data, not this file -->\n"
 
