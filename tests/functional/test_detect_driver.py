@@ -98,6 +98,22 @@ def test_healthy(root, stubs):
     assert [] == ids(node)
 
 
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        pytest.param({}, ("NV18", "OK"), id="NVSwitch, as `nvidia-smi topo` says of a real pair of H200s"),
+        pytest.param({"STUB_NVLINK": "5"}, ("SYS", "OK"), id="across sockets"),
+        pytest.param(
+            {"STUB_NVLINK": "5", "STUB_P2P": "3"}, ("SYS", "TNS"), id="no P2P: the topology does not support it"
+        ),
+    ],
+)
+def test_how_two_gpus_are_linked(root, stubs, variables, expected):
+    """Path and peer-to-peer reads of each pair, in the words of `nvidia-smi topo -m` and `topo -p2p r`."""
+    (pair,) = detect(root, stubs, STUB_NVML="two", **variables).gpu_pairs
+    assert (0, 1, *expected) == (pair.one, pair.other, pair.path, pair.p2p_read)
+
+
 def test_libcuda_is_the_one_a_program_loads(root, stubs):
     """The real file behind libcuda.so.1 is named, with its version and that it works."""
     libcuda = detect(root, stubs).libcuda

@@ -5,12 +5,16 @@
 #define nvmlDeviceGetUUID stub_uuid
 #define nvmlDeviceGetCount_v2 stub_count
 #define nvmlDeviceGetHandleByIndex_v2 stub_handle
+#define nvmlDeviceGetNvLinkState stub_link
+#define nvmlDeviceGetP2PStatus stub_p2p
 #include "nvml_stub/nvml.c"
 #undef nvmlDeviceGetMemoryInfo
 #undef nvmlDeviceGetMigMode
 #undef nvmlDeviceGetUUID
 #undef nvmlDeviceGetCount_v2
 #undef nvmlDeviceGetHandleByIndex_v2
+#undef nvmlDeviceGetNvLinkState
+#undef nvmlDeviceGetP2PStatus
 
 typedef struct { unsigned pid; unsigned long long used; unsigned gi, ci; } nvmlProcessInfo_t;
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from verl_env.node.facts import Gpu
+    from verl_env.node.facts import Gpu, GpuPair
     from verl_env.process import Completed
 
 
@@ -29,6 +29,7 @@ class LibraryAnswer:
     fault: str = ""
     said: str = ""
     gpus: tuple[Gpu, ...] = ()
+    pairs: tuple[GpuPair, ...] = ()
     gpu_errors: tuple[str, ...] = ()
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from verl_env.node import devices, driver, nvidia_smi, system
-from verl_env.node.facts import Driver, Finding, Gpu, Libcuda, Named, Nvml, Value
+from verl_env.node.facts import Driver, Finding, Gpu, GpuPair, Libcuda, Named, Nvml, Value
 from verl_env.node.findings import Evidence, judge_driver
 from verl_env.node.findings_cuda import judge_libcuda_faults
 from verl_env.node.libcuda import judge_libcuda
@@ -28,6 +28,7 @@ class DriverStack:
     libcuda: Libcuda | None
     nvml: Nvml | None
     gpus: tuple[Gpu, ...]
+    gpu_pairs: tuple[GpuPair, ...]
     nvidia_device: Value | None
     other_accelerators: tuple[Named, ...]
     container: Named | None
@@ -65,6 +66,7 @@ def assemble_stack(host: Host, nvml: LibraryAnswer, cuda: LibraryAnswer) -> Driv
         libcuda=libcuda,
         nvml=_nvml_fact(nvml),
         gpus=nvml.gpus or (smi.gpus if smi else ()) or cuda.gpus or driver.list_kernel_gpus(host),
+        gpu_pairs=nvml.pairs,
         nvidia_device=seen.device,
         other_accelerators=devices.find_other_accelerators(host, pci),
         container=container,

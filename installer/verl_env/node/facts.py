@@ -61,6 +61,16 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuPair:
+    """Two GPUs by NVML's index: `path` as `nvidia-smi topo -m` writes it, `p2p_read` as `topo -p2p r` does."""
+
+    one: int
+    other: int
+    path: str | None = None
+    p2p_read: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Toolkit:
     """A CUDA toolkit on disk; `version` is what its nvcc says, `"13.0.88"`, never its folder's name."""
 
@@ -149,6 +159,7 @@ class Node:
     libcuda: Libcuda | None = None
     nvml: Nvml | None = None
     gpus: tuple[Gpu, ...] = ()
+    gpu_pairs: tuple[GpuPair, ...] = ()
     nvidia_device: Value | None = None
     toolkits: tuple[Toolkit, ...] = ()
     glibc: Value | None = None

@@ -15,7 +15,7 @@ from verl_env.node.answers import (
     merge_lines,
     version_in_name,
 )
-from verl_env.node.facts import Gpu
+from verl_env.node.facts import Gpu, GpuPair
 
 if TYPE_CHECKING:
     from verl_env.node.host import Host
@@ -46,6 +46,10 @@ def ask_nvml(host: Host) -> LibraryAnswer:
         fault=fault,
         said=words or str(said.get("error") or ""),
         gpus=gpus,
+        pairs=tuple(
+            GpuPair(one=it["one"], other=it["other"], path=it.get("path"), p2p_read=it.get("read"))
+            for it in said.get("pairs") or ()
+        ),
         gpu_errors=tuple(
             f"GPU {values['index']}: {error}"
             for values in said.get("gpus") or ()

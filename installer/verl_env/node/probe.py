@@ -47,6 +47,7 @@ def probe_node(
         libcuda=stack.libcuda,
         nvml=stack.nvml,
         gpus=stack.gpus,
+        gpu_pairs=stack.gpu_pairs,
         nvidia_device=stack.nvidia_device,
         toolkits=_get("toolkits", toolkits, (), limit, failed),
         glibc=glibc,

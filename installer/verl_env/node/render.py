@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from verl_env.node.facts import Finding, Folder, Gpu, Interpreter, Libcuda, Node, Nvml
+    from verl_env.node.facts import Finding, Folder, Gpu, GpuPair, Interpreter, Libcuda, Node, Nvml
 
 WIDTH = 100
 _LABEL = 14
@@ -20,6 +20,7 @@ def render_node(node: Node, *, dim: Callable[[str], str] = str, strong: Callable
     groups = (
         ("Driver", list(_driver_lines(node))),
         ("GPUs", [_gpu_line(gpu) for gpu in node.gpus] or [("none", "", _no_gpu(node))]),
+        ("Links", [_pair_line(pair) for pair in node.gpu_pairs]),
         ("Toolkits", [(it.version or "?", _with(it.path, it.error), it.source) for it in node.toolkits]),
         ("System", list(_system_lines(node))),
         ("Pythons", [_python_line(it) for it in node.interpreters]),
@@ -101,6 +102,13 @@ def _gpu_line(gpu: Gpu) -> Entry:
     if gpu.mig:
         facts.append(f"MIG {gpu.mig}")
     return ("?" if gpu.index is None else str(gpu.index), ", ".join(facts), gpu.source)
+
+
+def _pair_line(pair: GpuPair) -> Entry:
+    """Describe how two GPUs reach each other, in the words of `nvidia-smi topo`."""
+    path = pair.path or "path not known"
+    read = "not known" if pair.p2p_read is None else pair.p2p_read
+    return (f"{pair.one} - {pair.other}", f"{path}, P2P read {read}", "NVML")
 
 
 def _no_gpu(node: Node) -> str:

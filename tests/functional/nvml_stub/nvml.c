@@ -1,5 +1,6 @@
 /* A libnvidia-ml.so.1 with one H200, whose behaviour STUB_NVML names: a return code of nvmlInit (0 by default),
- * `hang`, `crash`, or `lost` (it initialises, and its second GPU does not answer). */
+ * `hang`, `crash`, `lost` (it initialises, and its second GPU does not answer), or `two` (two GPUs behind NVSwitches with
+ * P2P, as a real pair of H200s answered). */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,10 +26,24 @@ const char *nvmlErrorString(nvmlReturn_t code) {
 nvmlReturn_t nvmlSystemGetDriverVersion(char *to, unsigned size) { return put(to, size, "580.159.04"); }
 nvmlReturn_t nvmlSystemGetNVMLVersion(char *to, unsigned size) { return put(to, size, "13.580.159.04"); }
 nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) { *version = 13000; return 0; }
-nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) { *count = strcmp(mode(), "lost") ? 1 : 2; return 0; }
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) { *count = strcmp(mode(), "lost") && strcmp(mode(), "two") ? 1 : 2; return 0; }
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
-    *handle = (void *)1L;
-    return index ? 15 : 0;
+    *handle = (void *)(1L + index);
+    return index && strcmp(mode(), "two") ? 15 : 0;
+}
+nvmlReturn_t nvmlDeviceGetNvLinkState(void *gpu, unsigned link, int *up) { (void)gpu; *up = link < 18; return 0; }
+nvmlReturn_t nvmlDeviceGetP2PStatus(void *one, void *other, int what, int *status) {
+    (void)one;
+    (void)other;
+    const char *wanted = getenv(what ? "STUB_NVLINK" : "STUB_P2P");
+    *status = wanted ? atoi(wanted) : 0;
+    return 0;
+}
+nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(void *one, void *other, int *level) {
+    (void)one;
+    (void)other;
+    *level = 50;
+    return 0;
 }
 nvmlReturn_t nvmlDeviceGetName(void *gpu, char *to, unsigned size) { (void)gpu; return put(to, size, "NVIDIA H200"); }
 nvmlReturn_t nvmlDeviceGetUUID(void *gpu, char *to, unsigned size) {
