@@ -64,9 +64,50 @@ def test_dotenv_readers_get_the_same_values(installed):
     """python-dotenv reads every value as JSON gives it."""
     text = installed("env", "--format", "dotenv").out
     expected = values_of(installed)
-    expected.pop("TINY_ODD")  # a quote beside a dollar sign has no form that all readers of dotenv agree on
     found = dotenv_values(stream=StringIO(text), interpolate=False)
     assert expected == {name: found[name] for name in expected}
+
+
+def test_a_kernel_for_notebooks(installed, tmp_path):
+    """It starts the environment's own Python with its variables; a dry run writes nothing, a second run changes nothing."""
+    where = {"JUPYTER_DATA_DIR": str(tmp_path / "jupyter")}
+    file = tmp_path / "jupyter/kernels/verl/kernel.json"
+    dry = installed("env", "--kernel", "verl", "--dry-run", "--json", **where).json["data"]
+    assert (str(file), False, False) == (dry["kernel"]["file"], dry["changed"], file.exists())
+    done = installed("env", "--kernel", "verl", **where)
+    assert (0, True) == (done.code, "ipykernel is not in the environment" in done.err), done.err
+    spec = json.loads(file.read_text())
+    folder = installed.current.resolve()
+    assert [f"{folder}/bin/python", "-m", "ipykernel_launcher", "-f", "{connection_file}"] == spec["argv"]
+    assert dry["kernel"]["spec"] == spec
+    assert (f"{folder}/bin:${{PATH}}", "") == (spec["env"]["PATH"], spec["env"]["PYTHONPATH"])
+    assert ["kernel.json"] == os.listdir(file.parent)
+    assert "is as it was" in installed("env", "--kernel", "verl", **where).out
+
+
+@pytest.mark.parametrize(("words", "said"), [(["../up"], "no name for a kernel"), (["theirs"], "did not make it")])
+def test_a_kernel_of_somebody_else_is_left_alone(installed, tmp_path, words, said):
+    """A name that leads elsewhere, or that another kernel has, is refused, and nothing is changed."""
+    theirs = tmp_path / "jupyter/kernels/theirs/kernel.json"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text('{"argv": ["python"]}')
+    done = installed("env", "--kernel", *words, JUPYTER_DATA_DIR=str(tmp_path / "jupyter"))
+    assert (2, True) == (done.code, said in done.err), done.err
+    assert ('{"argv": ["python"]}', ["theirs"]) == (theirs.read_text(), os.listdir(tmp_path / "jupyter/kernels"))
+
+
+def test_a_dry_run_of_nothing(installed):
+    """Printing writes nothing, and has no dry run."""
+    assert 2 == installed("env", "--dry-run").code
+
+
+def test_a_job_script_and_rays_workers(installed):
+    """Slurm's form is a script that srun passes on; Ray's names the environment's Python."""
+    folder = installed.current.resolve()
+    assert "export SLURM_EXPORT_ENV=ALL\n" in installed("env", "--format", "slurm").out
+    spec = json.loads(installed("env", "--format", "ray").out)
+    assert f"{folder}/bin/python" == spec["py_executable"].split()[-1]
+    assert f"{folder}/bin:${{PATH}}" == spec["env_vars"]["PATH"]
 
 
 def test_json_envelope_of_env(installed):
@@ -74,7 +115,7 @@ def test_json_envelope_of_env(installed):
     data = installed("env", "--json").json["data"]
     assert set(FOLDER_NAMES) <= data["values"].keys()
     assert all(it["why"] for it in data["exports"])
-    assert {"set", "prepend", "unset"} == {it["how"] for it in data["exports"]}
+    assert {"set", "prepend", "unset", "default"} == {it["how"] for it in data["exports"]}
 
 
 @pytest.mark.parametrize("code", [0, 1, 42])

@@ -50,7 +50,7 @@ def test_parse_freeze_refuses_what_it_does_not_know():
         pytest.param(
             Export(name="P", value="/x/bin", how=PREPEND, why=""), 'ENV P="/x/bin${P:+:$P}"\n', id="prepended"
         ),
-        pytest.param(Export(name="U", value="", how=UNSET, why=""), 'ENV U=""\n', id="unset"),
+        pytest.param(Export(name="PYTHONHOME", value="", how=UNSET, why=""), 'ENV PYTHONHOME=""\n', id="unset"),
     ],
 )
 def test_env_lines(export, line):

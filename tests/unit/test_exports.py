@@ -21,8 +21,7 @@ def toolkit(version, path="/usr/local/cuda-x"):
 def exported(facts, *toolkits, cuda="13.0", **around):
     """Return the exports by name, and the notes."""
     table = replace(lock_for(facts).table, cuda=cuda)
-    laid = {"toolkits": toolkits, "hugging_face": ("/hf", "it was set")}
-    found, notes = exports_of(table, FOLDER, Surroundings(**(laid | around)))
+    found, notes = exports_of(table, FOLDER, Surroundings(toolkits=toolkits, **around))
     return {(it.name, it.how): it for it in found}, notes
 
 
@@ -42,9 +41,9 @@ def test_cuda_home_is_of_the_rows_minor(facts, versions, expected):
     toolkits = [toolkit(version, f"/cuda{number}") for number, version in enumerate(versions)]
     exports, notes = exported(facts, *toolkits)
     if expected:
-        assert (expected, ()) == (exports["CUDA_HOME", "set"].value, notes)
+        assert (expected, expected, ()) == (exports["CUDA_HOME", "set"].value, exports["CUDA_PATH", "set"].value, notes)
     else:
-        assert ("CUDA_HOME", "unset") in exports
+        assert {("CUDA_HOME", "unset"), ("CUDA_PATH", "unset")} <= set(exports)
         assert "no CUDA 13.0 toolkit is on this node" in notes[0]
 
 
@@ -54,12 +53,19 @@ def test_note_names_toolkits_of_other_minors(facts):
     assert "(found: 12.9.86 at /usr/local/cuda-12.9)" in notes[0]
 
 
+def test_note_names_what_will_not_work(facts):
+    """What compiles at run time is named one by one, and so is why the environment's own toolkit is none."""
+    own = Toolkit(path=f"{FOLDER}/cuda", source="tests", error="the lock lacks nvidia-cuda-cccl")
+    _, notes = exported(facts, own, compiling=("flashinfer's JIT", "DeepGEMM"))
+    assert "(found: the lock lacks nvidia-cuda-cccl at /envs/a/cuda)" in notes[0]
+    assert notes[0].endswith("Without nvcc these do not work: flashinfer's JIT, DeepGEMM")
+
+
 def test_nvcc_comes_after_the_environments_programs(facts):
-    """PATH gets the environment's bin and the toolkit's; a later prepend stands further in front."""
+    """PATH gets the environment's bin, then the toolkit's: a program of both is the environment's."""
     table = replace(lock_for(facts).table, cuda="13.0")
-    around = Surroundings(toolkits=(toolkit("13.0.88", "/cuda"),), hugging_face=("/hf", "set"))
-    exports, _ = exports_of(table, FOLDER, around)
-    assert {f"{FOLDER}/bin", "/cuda/bin", "/usr/bin"} == set(applied(exports, {"PATH": "/usr/bin"})["PATH"].split(":"))
+    exports, _ = exports_of(table, FOLDER, Surroundings(toolkits=(toolkit("13.0.88", "/cuda"),)))
+    assert f"{FOLDER}/bin:/cuda/bin:/usr/bin" == applied(exports, {"PATH": "/usr/bin"})["PATH"]
 
 
 def test_cpu_row_leaves_cuda_home_alone(facts):
@@ -68,32 +74,34 @@ def test_cpu_row_leaves_cuda_home_alone(facts):
     assert ([], ()) == ([name for name, _ in exports if name == "CUDA_HOME"], notes)
 
 
-def test_hugging_face_home_is_kept_with_its_reason(facts):
-    """HF_HOME is what was decided, and `why` says how."""
-    exports, _ = exported(facts)
-    assert ("/hf", "it was set") == (exports["HF_HOME", "set"].value, exports["HF_HOME", "set"].why)
-
-
-def test_token_and_library_folder_only_when_needed(facts):
-    """HF_TOKEN_PATH and LD_LIBRARY_PATH are exported only where there is a reason."""
+def test_library_folder_only_when_needed(facts):
+    """LD_LIBRARY_PATH is exported only where libcuda is found no other way."""
     without, _ = exported(facts)
-    assert [] == [name for name, _ in without if name in ("HF_TOKEN_PATH", "LD_LIBRARY_PATH")]
-    with_both, _ = exported(facts, token_file="/old/token", library_folder="/usr/local/nvidia/lib64")
-    assert "/old/token" == with_both["HF_TOKEN_PATH", "set"].value
-    assert "/usr/local/nvidia/lib64" == with_both["LD_LIBRARY_PATH", "prepend"].value
+    assert [] == [name for name, _ in without if name == "LD_LIBRARY_PATH"]
+    needed, _ = exported(facts, library_folder="/usr/local/nvidia/lib64")
+    assert "/usr/local/nvidia/lib64" == needed["LD_LIBRARY_PATH", "prepend"].value
+
+
+@pytest.mark.parametrize(("packages", "expected"), [({"ray": "2.60.0"}, "0"), ({}, None)])
+def test_ray_keeps_to_this_environment(facts, packages, expected):
+    """Where Ray is in the set, its way of handing on the driver's `uv run` is off."""
+    table = replace(lock_for(facts).table, set=packages)
+    found, _ = exports_of(table, FOLDER, Surroundings())
+    assert expected == applied(found, {}).get("RAY_ENABLE_UV_RUN_RUNTIME_ENV")
 
 
 def test_environment_is_sealed(facts):
     """Other people's modules do not get in."""
     exports, _ = exported(facts)
-    assert {("PYTHONPATH", "unset"), ("PYTHONHOME", "unset"), ("PYTHONNOUSERSITE", "set")} <= set(exports)
+    sealed = {("PYTHONPATH", "unset"), ("PYTHONHOME", "unset"), ("PYTHONNOUSERSITE", "set"), ("CONDA_PREFIX", "unset")}
+    assert sealed <= set(exports)
     assert FOLDER == exports["VIRTUAL_ENV", "set"].value
 
 
 def test_a_rows_own_variables_come_last(facts):
     """What a row asks for is exported, and wins over what was there."""
     table = lock_for(facts, exports={"NCCL_CUMEM_ENABLE": "0"}).table
-    found, _ = exports_of(table, FOLDER, Surroundings(toolkits=(), hugging_face=("/hf", "set")))
+    found, _ = exports_of(table, FOLDER, Surroundings())
     assert ("NCCL_CUMEM_ENABLE", "0", "the row") == (found[-1].name, found[-1].value, found[-1].why)
 
 
@@ -104,6 +112,9 @@ def test_a_rows_own_variables_come_last(facts):
         pytest.param("set", "", "old", "", id="set to nothing"),
         pytest.param("unset", "", "old", None, id="unset"),
         pytest.param("unset", "", None, None, id="unset what is not there"),
+        pytest.param("default", "x", "old", "old", id="default: what is set stays"),
+        pytest.param("default", "x", "", "x", id="default over nothing"),
+        pytest.param("default", "x", None, "x", id="default where it is not set"),
         pytest.param("prepend", "/x", "/a:/b", "/x:/a:/b", id="prepend"),
         pytest.param("prepend", "/x", None, "/x", id="prepend to nothing: no empty part"),
         pytest.param("prepend", "/x", "", "/x", id="prepend to empty: no empty part"),

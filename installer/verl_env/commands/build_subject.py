@@ -15,7 +15,7 @@ from verl_env.builds.jobs import jobs_for
 from verl_env.builds.make import Making, describe
 from verl_env.builds.memory import cores, read_memory
 from verl_env.builds.record import Maker, same_torch
-from verl_env.environment.prove import sealed_environ
+from verl_env.environment.activation import sealed_environ
 from verl_env.environment.receipt import find_environment, read_receipt
 from verl_env.environment.standing import current_folder, standing
 from verl_env.errors import NoDeviceError, NoEnvironmentError, PreflightError, UsageError
@@ -100,7 +100,7 @@ def read_subject(args: argparse.Namespace) -> Subject:
     entry = _entry(matrix, args)
     build = read_build(entry, args.package)
     folder, receipt = _environment(entry, args.environment)
-    variables = sealed_environ(receipt.exports)
+    variables = sealed_environ(folder, receipt.exports)
     target, headers = describe(folder / "bin" / "python", variables)
     if not same_torch(target.torch, entry.row.set["torch"]):
         raise NoEnvironmentError(

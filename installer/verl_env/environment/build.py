@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_env import __version__, output, paths, uv
+from verl_env.environment.activation import activation_of
 from verl_env.environment.by_place import install_by_place
 from verl_env.environment.bytecode import provide_bytecode
 from verl_env.environment.cuda_home import complete
@@ -255,5 +256,6 @@ def _first(damages: tuple[Damage, ...]) -> str:
 
 def write_exports(folder: Path, exports: tuple[Export, ...]) -> None:
     """Write the exports beside the environment's own activate, for shells that do not run verl-env."""
-    write_atomically(folder / "exports.sh", render_exports(exports, "sh", os.environ))
-    write_atomically(folder / "exports.fish", render_exports(exports, "fish", os.environ))
+    activation = activation_of(folder, exports, {})
+    for form in ("sh", "fish"):
+        write_atomically(folder / f"exports.{form}", render_exports(activation, form))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from verl_env.environment.exports import PREPEND, UNSET
+from verl_env.environment.exports import EMPTY_IS_UNSET, PREPEND, UNSET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +22,7 @@ def render_env_lines(exports: Iterable[Export]) -> str:
 
 def _line(export: Export) -> str:
     if export.how == UNSET:
-        return f'ENV {export.name}=""\n'
+        return f'ENV {export.name}=""\n' if export.name in EMPTY_IS_UNSET else ""
     if "\n" in export.value or "\r" in export.value:
         return f"# {export.name} has more than one line, and ENV cannot hold that: set it when the container starts\n"
     value = export.value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")

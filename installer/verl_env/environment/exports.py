@@ -14,12 +14,19 @@ if TYPE_CHECKING:
 
     from verl_env.lock.lockfile import Table
 
-SET, PREPEND, UNSET = "set", "prepend", "unset"
+# Variables that programs take for unset when they are empty: where nothing can be unset, these are written so.
+EMPTY_IS_UNSET = ("PYTHONPATH", "PYTHONHOME", "CUDA_HOME", "CUDA_PATH")
+# Those that keep other people's things out: `--inherit` leaves them away.
+SEALING = ("PYTHONPATH", "PYTHONNOUSERSITE", "CONDA_PREFIX")
+SET, PREPEND, UNSET, DEFAULT = "set", "prepend", "unset", "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """One variable: `how` is set, prepend (to a list separated by colons) or unset; `why` says where it comes from."""
+    """One variable: `how` it changes, and `why`.
+
+    `how` is set, prepend (to a list separated by colons), unset, or default (set where it is not, or empty).
+    """
 
     name: str
     value: str
@@ -31,14 +38,13 @@ class Export:
 class Surroundings:
     """What of this node decides the exports.
 
-    `hugging_face` is the cache folder to use and why; `library_folder` holds the only libcuda.so.1 that programs
+    `caches` are the variables of places to keep things in; `library_folder` holds the only libcuda.so.1 that programs
     find, when they find it through LD_LIBRARY_PATH alone. `toolkits` come in the order in which they are preferred;
     `compiling` names what in the environment compiles CUDA code at run time.
     """
 
-    toolkits: tuple[Toolkit, ...]
-    hugging_face: tuple[str, str]
-    token_file: str | None = None
+    toolkits: tuple[Toolkit, ...] = ()
+    caches: tuple[Export, ...] = ()
     library_folder: str | None = None
     extra: tuple[Export, ...] = ()
     compiling: tuple[str, ...] = ()
@@ -54,14 +60,15 @@ def exports_of(table: Table, folder: str, around: Surroundings) -> tuple[tuple[E
         Export(name="PYTHONNOUSERSITE", value="1", how=SET, why="~/.local must not leak in"),
         Export(name="PYTHONPATH", value="", how=UNSET, why="other people's modules must not leak in"),
         Export(name="PYTHONHOME", value="", how=UNSET, why="it would point Python elsewhere"),
+        Export(name="CONDA_PREFIX", value="", how=UNSET, why="torch's inductor links conda's libraries"),
     ]
-    home, why = around.hugging_face
-    found.append(Export(name="HF_HOME", value=home, how=SET, why=why))
-    if around.token_file:
-        found.append(Export(name="HF_TOKEN_PATH", value=around.token_file, how=SET, why="where the token already is"))
+    found += around.caches
     if around.library_folder:
         why = "libcuda.so.1 is found nowhere else"
         found.append(Export(name="LD_LIBRARY_PATH", value=around.library_folder, how=PREPEND, why=why))
+    if "ray" in table.set:
+        why = "else Ray gives its workers the driver's `uv run` in place of this environment"
+        found.append(Export(name="RAY_ENABLE_UV_RUN_RUNTIME_ENV", value="0", how=SET, why=why))
     found += [Export(name=name, value=value, how=SET, why="the row") for name, value in table.exports.items()]
     found += around.extra
     return tuple(found), tuple(notes)
@@ -104,6 +111,8 @@ def applied(exports: tuple[Export, ...], environ: Mapping[str, str]) -> dict[str
             result.pop(export.name, None)
         elif export.how == SET:
             result[export.name] = export.value
+        elif export.how == DEFAULT:
+            result[export.name] = result.get(export.name) or export.value
         else:
             rest = [part for part in result.get(export.name, "").split(":") if part and part != export.value]
             result[export.name] = ":".join([export.value, *rest])

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from verl_env import output, paths
+from verl_env.environment.activation import sealed_environ
 from verl_env.environment.base import Base
-from verl_env.environment.exports import Export, applied
+from verl_env.environment.exports import Export
 from verl_env.environment.receipt import Proved, Receipt, Shown, now, with_proof, write_receipt
 from verl_env.errors import SmokeError, UsageError
 from verl_env.node.names import NO_DEVICE
 from verl_env.node.use import pynvml_file
-from verl_env.process import clean_environ
 from verl_env.proof.allocation import Allocation
 from verl_env.proof.gpus import find_gpus
 from verl_env.proof.levels import LEVELS, ON_GPU, check_jobs, import_jobs, reaches
@@ -191,7 +191,7 @@ def _run(
     return run_jobs(
         subject.folder / "bin" / "python",
         jobs,
-        env=sealed_environ(subject.exports) | dict(variables),
+        env=sealed_environ(subject.folder, subject.exports) | dict(variables),
         log_folder=paths.logs() / subject.folder.name,
         seconds=seconds,
         at_once=at_once,
@@ -216,8 +216,3 @@ def _stop_at_failures(subject: Subject, runs: tuple[Run, ...], findings: tuple[F
         "findings": [to_plain(it) for it in findings],
     }
     raise error
-
-
-def sealed_environ(exports: tuple[Export, ...]) -> dict[str, str]:
-    """Return the variables that programs of the environment run with."""
-    return applied(exports, clean_environ())

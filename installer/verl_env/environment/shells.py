@@ -1,68 +1,83 @@
-"""Exports written for sh, fish, dotenv and JSON, so that any value survives. Pure."""
+"""Exports written for shells, files and schedulers, so that any value survives. Pure."""
 
 from __future__ import annotations
 
 import json
-import shlex
-from typing import TYPE_CHECKING
+import re
 
+from verl_env.environment.activation import Activation, values_of
 from verl_env.environment.docker_env import render_env_lines
-from verl_env.environment.exports import PREPEND, UNSET, Export, applied
+from verl_env.environment.exports import SET, Export
+from verl_env.environment.fish_shell import render_fish
+from verl_env.environment.posix_shell import render_posix
+from verl_env.environment.ray_env import render_runtime_env
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+# srun passes a job script's variables on by default, but not in a job that was submitted with --export=NONE: sbatch
+# then sets this to NONE (sbatch(1), "SLURM_EXPORT_ENV").
+_SLURM = Export(name="SLURM_EXPORT_ENV", value="ALL", how=SET, why="srun passes these on, whatever sbatch said")
 
-FORMATS = ("sh", "fish", "dotenv", "json", "docker")
-
-
-def render_exports(exports: tuple[Export, ...], form: str, environ: Mapping[str, str]) -> str:
-    """Return the exports in one of FORMATS; dotenv and json hold whole values, joined with `environ`'s lists."""
-    if form == "sh":
-        return "".join(_sh(export) for export in exports)
-    if form == "fish":
-        return "".join(_fish(export) for export in exports)
-    if form == "docker":
-        return render_env_lines(exports)
-    values = applied(exports, environ)
-    names = dict.fromkeys(export.name for export in exports if export.name in values)
-    if form == "json":
-        return json.dumps({name: values[name] for name in names}, indent=2, ensure_ascii=False) + "\n"
-    return "".join(f"{name}={_dotenv(values[name])}\n" for name in names)
+_BEFORE_QUOTE = re.compile(r"\\(?=[\\'])")
 
 
-def _sh(export: Export) -> str:
-    """POSIX sh; bash and zsh read it the same way."""
-    if export.how == UNSET:
-        return f"unset {export.name}\n"
-    value = _sh_quoted(export.value)
-    if export.how == PREPEND:
-        return f'export {export.name}={value}"${{{export.name}:+:${export.name}}}"\n'
-    return f"export {export.name}={value}\n"
+def render_exports(it: Activation, form: str) -> str:
+    """Return the exports in one of FORMATS."""
+    return _RENDERERS[form](it)
 
 
-def _sh_quoted(value: str) -> str:
-    """Quote for sh and its heirs; zsh takes an unquoted `=word` for the path of a command, and shlex leaves it so."""
-    return "'" + value.replace("'", "'\"'\"'") + "'" if "=" in value else shlex.quote(value)
+def _posix(it: Activation) -> str:
+    return render_posix(it.exports, it.folder, it.owned)
 
 
-def _fish(export: Export) -> str:
-    r"""Write for fish: inside single quotes only `\` and `'` are special."""
-    if export.how == UNSET:
-        return f"set -e {export.name}\n"
-    value = "'" + export.value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    if export.how == PREPEND and export.name == "PATH":
-        return f"set -gx PATH {value} $PATH\n"
-    if export.how == PREPEND:
-        name = export.name
-        return f'if set -q {name}\n    set -gx {name} {value}":${name}"\nelse\n    set -gx {name} {value}\nend\n'
-    return f"set -gx {export.name} {value}\n"
+def _fish(it: Activation) -> str:
+    return render_fish(it.exports, it.folder, it.owned)
 
 
-def _dotenv(value: str) -> str:
-    """Quote a value for dotenv readers: bare when plain, else single quotes, or double with escapes."""
+def _slurm(it: Activation) -> str:
+    return render_posix((*it.exports, _SLURM), it.folder, it.owned)
+
+
+def _dotenv(it: Activation) -> str:
+    return "".join(_dotenv_line(name, value) for name, value in values_of(it).items())
+
+
+def _json(it: Activation) -> str:
+    return json.dumps(values_of(it), indent=2, ensure_ascii=False) + "\n"
+
+
+def _docker(it: Activation) -> str:
+    return render_env_lines(it.exports)
+
+
+def _ray(it: Activation) -> str:
+    return render_runtime_env(it.folder, it.exports, values_of(it))
+
+
+def _dotenv_line(name: str, value: str) -> str:
+    r"""Write one line: bare when plain, else in single quotes, where readers take `$` as it is and `\` escapes quotes.
+
+    A carriage return has to be escaped, which only double quotes know, where some readers expand `$`. Before a closing
+    quote of either kind readers take a backslash for an escape.
+    """
     if value and all(char.isalnum() or char in "/._-+:,@%" for char in value):
-        return value
-    if "'" not in value and "\n" not in value and "\r" not in value and "\\" not in value:
-        return f"'{value}'"
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
-    return '"' + escaped.replace("$", "\\$") + '"'
+        return f"{name}={value}\n"
+    if value.endswith("\\") or ("\r" in value and "$" in value):
+        return f"# {name} has a value that readers of such files do not agree on: set it elsewhere\n"
+    if "\r" in value:
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+        return f'{name}="{escaped}"\n'
+    escaped = _BEFORE_QUOTE.sub(r"\\\\", value).replace("'", "\\'")
+    return f"{name}='{escaped}'\n"
+
+
+_RENDERERS = {
+    "sh": _posix,
+    "bash": _posix,
+    "zsh": _posix,
+    "fish": _fish,
+    "dotenv": _dotenv,
+    "json": _json,
+    "docker": _docker,
+    "slurm": _slurm,
+    "ray": _ray,
+}
+FORMATS = tuple(_RENDERERS)
