@@ -61,6 +61,25 @@ def test_device_code_is_read_from_the_headers(data, expected):
 
 
 @pytest.mark.parametrize(
+    ("machine", "abi", "flags", "expected"),
+    [
+        pytest.param(190, 8, 0x06006402, "10.0", id="CUDA 13"),
+        pytest.param(190, 8, 0x0600670A, "10.3", id="CUDA 13, architecture-specific"),
+        pytest.param(190, 7, 0x005A055A, "9.0", id="CUDA 12"),
+        pytest.param(62, 0, 0, None, id="a library for a processor"),
+    ],
+)
+def test_cubin_says_its_architecture(machine, abi, flags, expected):
+    """The numbers are those of flashinfer-cubin 0.6.12, whose files have the architecture in their names."""
+    header = bytearray(64)
+    header[:4], header[8] = b"\x7fELF", abi
+    struct.pack_into("<H", header, 18, machine)
+    struct.pack_into("<I", header, 48, flags)
+    assert expected == code.cubin_architecture(bytes(header))
+    assert code.cubin_architecture(bytes(header[:20])) is None
+
+
+@pytest.mark.parametrize(
     ("counts", "expected"),
     [
         pytest.param(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,14 @@ from verl_env.environment.base import Base
 from verl_env.environment.exports import Export
 from verl_env.environment.receipt import Proved, Receipt, Shown, now, with_proof, write_receipt
 from verl_env.errors import SmokeError, UsageError
+from verl_env.node.facts import Gpu, Node
 from verl_env.node.names import NO_DEVICE
+from verl_env.node.probe import probe_node
 from verl_env.node.use import pynvml_file
 from verl_env.proof.allocation import Allocation
+from verl_env.proof.device_proof import prove_device
 from verl_env.proof.gpus import find_gpus
-from verl_env.proof.levels import LEVELS, ON_GPU, check_jobs, import_jobs, reaches
+from verl_env.proof.levels import LEVELS, NEED_GPU, ON_GPU, check_jobs, import_jobs, reaches
 from verl_env.proof.library_proof import prove_linkage
 from verl_env.proof.library_survey import Environment
 from verl_env.proof.linkage import Finding
@@ -67,10 +70,13 @@ class Proof:
         return tuple(f"not shown: {level}: {why}" for level, why in self.not_shown.items())
 
 
-def prove(subject: Subject, level: str, *, seconds: float) -> Proof:
-    """Show as much as was asked for and as this node allows; raises SmokeError when something fails."""
+def prove(subject: Subject, level: str, *, seconds: float, node: Node | None = None) -> Proof:
+    """Show as much as was asked for and as this node allows; raises SmokeError when something fails.
+
+    With a `node` that was described, `device` is held against its GPUs, and no kernel runs.
+    """
     runs: tuple[Run, ...] = ()
-    reached, not_shown = "files", dict[str, str]()
+    reached = "files"
     if reaches(level, "imports"):
         jobs = import_jobs(subject.imports)
         if reaches(level, "behaviour"):
@@ -78,25 +84,47 @@ def prove(subject: Subject, level: str, *, seconds: float) -> Proof:
         runs += _run(subject, jobs, {}, seconds=seconds)
         reached = "behaviour" if reaches(level, "behaviour") else "imports"
         _stop_at_failures(subject, runs)
-    findings, device = tuple[Finding, ...](), ""
+    findings: tuple[Finding, ...] = ()
     if reaches(level, "linkage"):
-        run, findings = prove_linkage(_environment(subject), paths.logs() / subject.folder.name)
+        run, findings = prove_linkage(_environment(subject), _logs(subject))
         runs += (run,)
         _stop_at_failures(subject, runs, findings)
         reached = "linkage"
-    if reaches(level, "kernel"):
-        gpus = _gpus_for(subject)
-        if gpus.why_none:
-            not_shown |= {name: gpus.why_none for name in ON_GPU if reaches(level, name)}
-        else:
-            jobs = check_jobs("kernel", subject.packages, subject.settings, str(pynvml_file() or ""))
-            runs += _run(subject, jobs, gpus.variables, seconds=seconds, at_once=1)
-            _stop_at_failures(subject, runs)
-            if all(run.skipped for run in runs if run.level == "kernel"):
-                not_shown["kernel"] = "no check of this set has anything to show"
-            else:
-                reached, device = "kernel", gpus.name
-    return Proof(level=reached, runs=runs, not_shown=not_shown, device=device, findings=findings)
+    shown = Proof(level=reached, runs=runs, not_shown={}, findings=findings)
+    return _on_gpus(subject, shown, level, seconds=seconds, node=node) if reaches(level, "device") else shown
+
+
+def _on_gpus(subject: Subject, shown: Proof, level: str, *, seconds: float, node: Node | None) -> Proof:
+    """Go on with what needs a GPU, here or described: device code against it, then kernels."""
+    gpus = Allocation() if node else _gpus_for(subject)
+    here = node or _node_with(gpus)
+    if not here.gpus:
+        why = gpus.why_none or "no GPU is named"
+        return replace(shown, not_shown={name: why for name in NEED_GPU if reaches(level, name)})
+    run = prove_device(_environment(subject), here, _logs(subject))
+    runs = (*shown.runs, run)
+    _stop_at_failures(subject, runs)
+    shown = replace(shown, level="device", runs=runs, device=gpus.name if gpus.devices else "")
+    if not reaches(level, "kernel"):
+        return shown
+    if node or gpus.why_none:
+        return replace(shown, not_shown={"kernel": gpus.why_none or "the GPUs are described, and not here"})
+    jobs = check_jobs("kernel", subject.packages, subject.settings, str(pynvml_file() or ""))
+    found = _run(subject, jobs, gpus.variables, seconds=seconds, at_once=1)
+    _stop_at_failures(subject, (*runs, *found))
+    if all(run.skipped for run in found):
+        return replace(shown, runs=(*runs, *found), not_shown={"kernel": "no check of this set has anything to show"})
+    return replace(shown, level="kernel", runs=(*runs, *found))
+
+
+def _node_with(gpus: Allocation) -> Node:
+    """Return this node with the GPUs that may be used, and no others."""
+    found = tuple(Gpu(name=it.name, source="libcuda", compute_capability=it.compute_capability) for it in gpus.every)
+    return replace(probe_node(folders={}, interpreters=False), gpus=found) if found else Node()
+
+
+def _logs(subject: Subject) -> Path:
+    return paths.logs() / subject.folder.name
 
 
 def _environment(subject: Subject) -> Environment:
@@ -192,7 +220,7 @@ def _run(
         subject.folder / "bin" / "python",
         jobs,
         env=sealed_environ(subject.folder, subject.exports) | dict(variables),
-        log_folder=paths.logs() / subject.folder.name,
+        log_folder=_logs(subject),
         seconds=seconds,
         at_once=at_once,
     )

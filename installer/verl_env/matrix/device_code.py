@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 if TYPE_CHECKING:
-    import mmap
     from collections import Counter
     from collections.abc import Iterable, Iterator
 
@@ -22,6 +21,10 @@ ENTRY = struct.Struct("<HHIQ12xI8xQ")
 MAGIC = 0xBA55ED50
 PTX, BINARY = 1, 2
 SPECIFIC = ((0x100000, "a"), (0x200000, "f"))
+
+ELF_HEADER = 64
+EM_CUDA = (190).to_bytes(2, "little")
+ABI_OF_CUDA_13 = 8
 
 # The ELF version of a device binary is its toolkit's, times ten, up to CUDA 12.9.
 ELF_VERSIONS = range(110, 130)
@@ -35,7 +38,7 @@ class Unit:
     ptx: tuple[str, ...]
 
 
-def device_code(data: bytes | mmap.mmap) -> Iterator[Unit]:
+def device_code(data: bytes | memoryview) -> Iterator[Unit]:
     """Yield what each fat binary of an .nv_fatbin section holds."""
     at = 0
     while at + FATBIN.size <= len(data):
@@ -52,6 +55,18 @@ def device_code(data: bytes | mmap.mmap) -> Iterator[Unit]:
             entry += size + length
         yield Unit(binaries=in_order(found[BINARY]), ptx=in_order(found[PTX]))
         at = -(-end // 8) * 8
+
+
+def cubin_architecture(header: bytes) -> str | None:
+    """Return what a .cubin file was compiled for, from its first 64 bytes; None for what is none.
+
+    Since CUDA 13 (ABI version 8) the number lies a byte further on in e_flags.
+    """
+    if len(header) < ELF_HEADER or header[:4] != b"\x7fELF" or header[18:20] != EM_CUDA:
+        return None
+    flags: int = struct.unpack_from("<I", header, 48)[0]
+    number = flags >> 8 & 0xFF if header[8] >= ABI_OF_CUDA_13 else flags & 0xFF
+    return f"{number // 10}.{number % 10}"
 
 
 def ordinary(units: Counter[Unit]) -> Unit:

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import mmap
 import re
 import shutil
 import tempfile
 import zipfile
-from collections import Counter
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from email.parser import HeaderParser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -27,8 +25,9 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from verl_env import process
-from verl_env.matrix.device_code import Unit, device_code, in_order, ordinary, toolkit_of
+from verl_env.matrix.device_code import toolkit_of
 from verl_env.matrix.facts import BuildFacts
+from verl_env.matrix.libraries import Library, built_for, read_library
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,46 +35,6 @@ if TYPE_CHECKING:
     from packaging.tags import Tag
 
 PYTHONS = tuple(f"3.{minor}" for minor in range(9, 16))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Library:
-    """One shared library of a wheel, and how many source files were compiled for the same architectures."""
-
-    file: str
-    needed: tuple[str, ...]
-    glibc: Version | None
-    units: Counter[Unit]
-
-    @property
-    def binaries(self) -> tuple[str, ...]:
-        """Return every architecture that it has binaries for."""
-        return in_order({arch for unit in self.units for arch in unit.binaries})
-
-    @property
-    def ptx(self) -> tuple[str, ...]:
-        """Return every architecture that it has PTX for."""
-        return in_order({arch for unit in self.units for arch in unit.ptx})
-
-
-def read_library(path: Path, file: str) -> Library:
-    """Read one ELF file; code that awaits another link (`__nv_relfatbin`) cannot run and is left out."""
-    from elftools.elf.elffile import ELFFile
-
-    units: Counter[Unit] = Counter()
-    needed: list[str] = []
-    glibc: list[Version] = []
-    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        for section in ELFFile(stream).iter_sections():
-            if section.name == ".nv_fatbin" and section["sh_type"] != "SHT_NOBITS":
-                start = section["sh_offset"]
-                units.update(device_code(data[start : start + section["sh_size"]]))
-            elif section.name == ".dynamic":
-                needed = [tag.needed for tag in cast(Any, section).iter_tags("DT_NEEDED")]
-            elif section.name == ".gnu.version_r":
-                names = [aux.name for _, found in cast(Any, section).iter_versions() for aux in found]
-                glibc = [Version(name[6:]) for name in names if re.fullmatch(r"GLIBC_\d[\d.]*", name)]
-    return Library(file=file, needed=tuple(needed), glibc=max(glibc, default=None), units=units)
 
 
 def read_wheel(wheel: Path) -> BuildFacts:
@@ -89,8 +48,7 @@ def read_wheel(wheel: Path) -> BuildFacts:
     floors = [it.glibc for it in libraries if it.glibc]
     platforms = sorted({tag.platform for tag in tags})
     coded = [it for it in libraries if it.units]
-    main = max(coded, key=lambda it: (len(it.binaries), it.units.total()), default=None)
-    built = ordinary(main.units) if main else None
+    built = built_for(coded)
     runtimes = sorted({lib[13:] for it in libraries for lib in it.needed if lib.startswith("libcudart.so.")})
     return BuildFacts(
         package=name,

@@ -30,9 +30,13 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """The GPUs of a proof. `why_none` says why there is not one to use; `notes` name those that are left alone."""
+    """The GPUs of a proof: `every` that may be used, and `devices`, those of them that are idle.
+
+    `why_none` says why there is not one to use; `notes` name those that are left alone.
+    """
 
     devices: tuple[Device, ...] = ()
+    every: tuple[Device, ...] = ()
     driver: str | None = None
     why_none: str = ""
     notes: tuple[str, ...] = ()
@@ -78,7 +82,7 @@ def allocate(
         notes.append(f"one MIG device is used, {free[0].token}: nothing goes from one to another")
         free = free[:1]
     why = "" if free else f"every GPU is in use: {'; '.join(it.busy for it in mine)}"
-    return Allocation(devices=tuple(free), driver=driver, why_none=why, notes=tuple(notes))
+    return Allocation(devices=tuple(free), every=tuple(mine), driver=driver, why_none=why, notes=tuple(notes))
 
 
 def _slurm_gave(environ: Mapping[str, str]) -> tuple[str, ...]:

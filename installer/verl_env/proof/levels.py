@@ -12,11 +12,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 # Each level includes those before it.
-LEVELS = ("files", "imports", "behaviour", "linkage", "kernel")
+LEVELS = ("files", "imports", "behaviour", "linkage", "device", "kernel")
+NEED_GPU = ("device", "kernel")
 ON_GPU = ("kernel",)
 
 # What makes a row `imported`, `exercised`, `gpu` (matrix/status.py).
-STATUS_OF_LEVEL = {"imports": "imported", "behaviour": "exercised", "linkage": "exercised", "kernel": "gpu"}
+STATUS_OF_LEVEL = {
+    "imports": "imported",
+    "behaviour": "exercised",
+    "linkage": "exercised",
+    "device": "exercised",
+    "kernel": "gpu",
+}
 
 _PROGRAM = Path(__file__).with_name("inside") / "run_check.py"
 _IMPORT = "import importlib, sys; importlib.import_module(sys.argv[1])"

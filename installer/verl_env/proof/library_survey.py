@@ -53,7 +53,7 @@ class Environment:
 
 def survey_libraries(environment: Environment, known: Known) -> Surveyed:
     """Read an environment, and of its base the packages that it uses."""
-    packages = _packages(environment)
+    packages = environment_packages(environment)
     owner = owners(packages.values())
     real = {**_walk(environment.folder), **_of_base(environment, packages)}
     files, unreadable, left_out = _read(real, environment, owner)
@@ -71,7 +71,7 @@ def survey_libraries(environment: Environment, known: Known) -> Surveyed:
     return Surveyed(subject=_with_details(subject), unreadable=tuple(unreadable), left_out=left_out)
 
 
-def _packages(environment: Environment) -> dict[str, Package]:
+def environment_packages(environment: Environment) -> dict[str, Package]:
     """Return the environment's own packages, and those of its base that it uses."""
     found: dict[str, Package] = {}
     for folder in environment.base_folders:
