@@ -145,7 +145,7 @@ def making_of(args: argparse.Namespace, subject: Subject) -> Making:
     if subject.headers is None:
         raise PreflightError(
             f"the Python of {subject.folder.name} has no Python.h, which every extension includes",
-            hint="install its headers (python3-dev), or build over another Python",
+            hint="install its headers (python3-dev), or name a folder that has them: CPATH",
         )
     requires = build.requires_on(target.python, target.machine, maker.glibc)
     memory = read_memory(Host())

@@ -19,13 +19,20 @@ def torch_says() -> dict[str, object]:
     return {"torch": values.get("__version__"), "cuda": values.get("cuda")}
 
 
+def headers() -> str | None:
+    """Return the folder of Python.h: Python's own, or one that the compilers' variables name."""
+    folders = [sysconfig.get_path("include")]
+    for variable in ("CPATH", "CPLUS_INCLUDE_PATH"):
+        folders += filter(None, os.environ.get(variable, "").split(os.pathsep))
+    return next((it for it in folders if os.path.isfile(os.path.join(it, "Python.h"))), None)
+
+
 def main() -> None:
     """Print it."""
-    include = sysconfig.get_path("include")
     says = {
         "python": ".".join(platform.python_version_tuple()[:2]),
         "machine": platform.machine(),
-        "headers": include if os.path.isfile(os.path.join(include, "Python.h")) else None,
+        "headers": headers(),
         **torch_says(),
     }
     print(json.dumps(says))
