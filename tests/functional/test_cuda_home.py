@@ -13,6 +13,8 @@ import pytest
 from tiny import MACHINE, MINOR, Site, Tool, build_wheel
 from verl_env import uv
 from verl_env.environment.driver_stub import functions_of, render_stub
+from verl_env.node.host import Host
+from verl_env.node.toolkits import find_toolkits
 
 ROOT = "nvidia/cu13"
 # Says its version, and where it thinks that the toolkit is: as the real one does, beside itself.
@@ -65,7 +67,7 @@ def build_toolkit(folder, *, less=()):
 def world(tmp_path, serve):
     """Return a function that gives verl-env with a row for CUDA 13.0 whose packages hold a toolkit."""
 
-    def start(*, less=()):
+    def start(*, less=(), cuda="13.0"):
         store = tmp_path / "store"
         torch_files = {
             "torch/__init__.py": "",
@@ -75,7 +77,7 @@ def world(tmp_path, serve):
         wheels = [build_wheel(store, "torch", "2.11.0", files=torch_files), build_wheel(store, "verl", "99.0")]
         wheels += build_toolkit(store, less=less)
         site = Site(folder=tmp_path / "site")
-        site.add_row("tiny", wheels, cuda="13.0", settings=["a=b"], imports=["verl"])
+        site.add_row("tiny", wheels, cuda=cuda, settings=["a=b"], imports=["verl"])
         tool = Tool(home=tmp_path / "home", work=tmp_path / "work", site=site)
         tool.home.mkdir()
         tool.work.mkdir()
@@ -185,16 +187,31 @@ def test_over_a_base_it_joins_both(world, tmp_path):
     assert 0 == tool("verify").code
 
 
+def without_toolkit_of(minor):
+    """Skip aloud where the machine has a toolkit of this minor, which would be taken."""
+    if any(it.version and it.version.startswith(f"{minor}.") for it in find_toolkits(Host())):
+        pytest.skip(f"a CUDA {minor} toolkit is here")
+
+
 def test_what_is_missing_is_named(world):
-    """A lock without a part that compiling needs has no CUDA_HOME, unless the node has one; the note says which part."""
-    tool = world(less=["nvidia-cuda-cccl"])
-    done = tool("install", "--row", "tiny", "--driver", "580.95.05")
+    """A lock without a part that compiling needs has no CUDA_HOME; the note says which part, and what will not work."""
+    without_toolkit_of("13.1")
+    tool = world(less=["nvidia-cuda-cccl"], cuda="13.1")
+    done = tool("install", "--row", "tiny", "--driver", "595.10.05")
     assert 0 == done.code, done.err
-    folder = tool.current.resolve()
-    assert not (folder / "cuda").exists()
-    if exported(tool)["CUDA_HOME"] is None:
-        assert "the lock lacks nvidia-cuda-cccl (the C++ library that torch's headers use)" in done.err
-        assert "these do not work: torch extensions (torch.utils.cpp_extension)" in done.err
+    assert (False, None) == ((tool.current.resolve() / "cuda").exists(), exported(tool)["CUDA_HOME"])
+    assert "the lock lacks nvidia-cuda-cccl (the C++ library that torch's headers use)" in done.err
+    assert "these do not work: torch extensions (torch.utils.cpp_extension)" in done.err
+
+
+def test_a_toolkit_of_another_minor_is_not_taken(world):
+    """Wheels whose nvcc is of another minor than the row's CUDA make no CUDA_HOME."""
+    without_toolkit_of("13.1")
+    tool = world(cuda="13.1")
+    done = tool("install", "--row", "tiny", "--driver", "595.10.05")
+    assert 0 == done.code, done.err
+    assert exported(tool)["CUDA_HOME"] is None
+    assert f"13.0.88 at {tool.current.resolve()}/cuda" in done.err
 
 
 def test_names_of_the_drivers_functions():
@@ -228,3 +245,44 @@ def test_stub_is_of_its_machine(machine, number):
     stub = render_stub(("cuInit",), machine)
     assert (b"\x7fELF", number) == (stub[:4], int.from_bytes(stub[18:20], "little"))
     assert stub == render_stub(("cuInit",), machine)
+
+
+def make_toolkit(folder, version):
+    """Make a toolkit of a system: a folder whose nvcc says a version."""
+    nvcc = folder / "bin/nvcc"
+    nvcc.parent.mkdir(parents=True)
+    nvcc.write_text(f'#!/bin/sh\necho "Cuda compilation tools, release {version[:4]}, V{version}"\n')
+    nvcc.chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("version", "taken"),
+    [
+        pytest.param("12.9.86", True, id="the row's minor"),
+        pytest.param("12.8.93", False, id="an older minor"),
+        pytest.param("13.0.88", False, id="another major"),
+    ],
+)
+def test_cuda_12_takes_the_systems_toolkit(tmp_path, serve, version, taken):
+    """A row for CUDA 12 has no nvcc: one of the system's is asked for its version; another's is named and not taken."""
+    store = tmp_path / "store"
+    files = {
+        "torch/__init__.py": "", "torch/utils/cpp_extension.py": "", "flashinfer/jit/__init__.py": "",
+        "vllm/third_party/deep_gemm/__init__.py": "",
+    }  # fmt: skip
+    wheels = [build_wheel(store, "torch", "2.8.0", files=files), build_wheel(store, "verl", "99.0")]
+    site = Site(folder=tmp_path / "site")
+    site.add_row("twelve", wheels, cuda="12.9", settings=["a=b"], imports=["verl"])
+    tool = Tool(home=tmp_path / "home", work=tmp_path / "work", site=site, index=serve(store))
+    tool.home.mkdir()
+    tool.work.mkdir()
+    if not taken:
+        without_toolkit_of("12.9")
+    system = make_toolkit(tmp_path / "a toolkit", version)
+    done = tool("install", "--row", "twelve", "--driver", "580.95.05", CUDA_HOME=str(system))
+    assert 0 == done.code, done.err
+    assert (str(system) if taken else None) == exported(tool)["CUDA_HOME"]
+    assert taken != (f"{version} at {system}" in done.err)
+    names = "flashinfer's JIT, vLLM's DeepGEMM, torch extensions (torch.utils.cpp_extension)"
+    assert taken != (f"Without nvcc these do not work: {names}" in done.err)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 FOLDER = "cuda"  # in the environment
 _SOURCE = "the environment's own, of the toolkit's wheels"
+_PATIENCE = 60.0  # seconds for nvcc to start from a disk that is busy with the installation
 # What a toolkit's folder is called in it; the wheels know no `lib64`.
 _PARTS = {"bin": "bin", "include": "include", "lib": "lib64", "nvvm": "nvvm"}
 _OPEN = ("bin", "lib")  # never one link: nvcc finds the rest from `bin/..`, and names are added to `lib64`
@@ -85,7 +86,7 @@ def own_toolkit(folder: Path, lock: Lock, overlay: Overlay | None) -> Toolkit | 
     if missing := missing_from(pieces):
         return Toolkit(path=str(folder / FOLDER), source=_SOURCE, error=f"the lock lacks {', '.join(missing)}")
     assemble(folder, pieces, lock.table.arch)
-    return read_toolkit(Host(), folder / FOLDER, _SOURCE)
+    return read_toolkit(Host(patience=_PATIENCE), folder / FOLDER, _SOURCE)
 
 
 def assemble(folder: Path, pieces: tuple[Piece, ...], machine: str) -> None:
