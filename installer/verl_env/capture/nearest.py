@@ -40,8 +40,12 @@ class Near:
 
 
 def nearest_rows(listing: Listing, matrix: Matrix) -> tuple[Near, ...]:
-    """Return the rows, nearest first; none when the list names nothing that rows are told apart by."""
-    found = [near for entry in matrix.entries.values() if (near := _near(listing, entry))]
+    """Return the rows, nearest first; none when the list names nothing that rows are told apart by.
+
+    A pair that cannot be mended is near only to a list that has that very pair.
+    """
+    every = [near for entry in matrix.entries.values() if (near := _near(listing, entry))]
+    found = [near for near in every if not near.distance or not near.entry.row.broken]
     found.sort(key=lambda it: it.entry.id)
     found.sort(key=lambda it: (it.distance, _least_proved(it.entry), _newest_first(it.entry)))
     return tuple(found)
