@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 from tiny import Tool
+from verl_env import uv
 
 
 def site_of(folder) -> Path:
@@ -23,7 +24,7 @@ def edit(path, text):
 
 def add(folder, tiny, spec):
     """Install one more package, as people do."""
-    words = ["uv", "pip", "install", "--quiet", "--python", f"{folder}/bin/python", spec]
+    words = [uv.executable(), "pip", "install", "--quiet", "--python", f"{folder}/bin/python", spec]
     subprocess.run(words, env=tiny.variables(), check=True, capture_output=True)
 
 
