@@ -367,3 +367,16 @@ def test_files_that_include_each_other():
     files = {"a.txt": "-r b.txt\n", "b.txt": "-r a.txt\n"}
     with pytest.raises(UsageError, match="include each other"):
         read_text("-r a.txt\ntorch==2.6.0\n", "start.txt", files.__getitem__)
+
+
+@pytest.mark.parametrize(
+    ("files", "python"),
+    [
+        pytest.param(["x-1-cp310-cp310-linux_x86_64.whl", "y-1-py3-none-any.whl"], "3.10", id="one"),
+        pytest.param(["x-1-cp310-cp310-linux_x86_64.whl", "y-1-cp311-cp311-linux_x86_64.whl"], None, id="two"),
+        pytest.param(["x-1-cp38-abi3-linux_x86_64.whl"], None, id="abi3 is for later ones too"),
+    ],
+)
+def test_wheels_say_which_python(files, python):
+    """A script that fetches a wheel for Python 3.10 is for Python 3.10."""
+    assert python == read_text("".join(f"pip install {it}\n" for it in files), "install.sh").python

@@ -28,6 +28,7 @@ from verl_env.urls import bare_url, shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+_ARTIFACT = re.compile(r"\S+\.(whl|zip|tar\.(gz|bz2|xz))")
 _HASH = re.compile(r"\s--hash[=\s]\s*(\S+)")
 _OPTION = re.compile(r"\s--?[A-Za-z][\w-]*([=\s]\s*\S+)?")  # --global-option, --config-settings
 _INCLUDE = re.compile(r"(?:-r|-c|--requirement|--constraint)(?:=|\s)\s*(\S.*)")
@@ -84,8 +85,11 @@ def parse_line(line: str, unread: list[str]) -> Iterator[Listed]:
     hashes = tuple(_HASH.findall(f" {line}"))
     words = _OPTION.sub("", _HASH.sub("", f" {line}")).strip()
     try:
-        wish = Requirement(words)
+        # PEP 508 takes `x-1-py3-none-any.whl` for a name; pip takes it for the file that it is.
+        wish = None if _ARTIFACT.fullmatch(words) else Requirement(words)
     except InvalidRequirement:
+        wish = None
+    if wish is None:
         yield from _reference(words, unread, editable=False, hashes=hashes)
         return
     if wish.url:

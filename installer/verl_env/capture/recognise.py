@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from verl_env.capture.read_conda import read_conda_export, read_conda_list
@@ -26,6 +27,7 @@ _KINDS = (
     "a collect_env or check_env report, or an install script"
 )
 _BOMS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\xbb\xbf", "utf-8-sig"))
+_ONE_PYTHON = re.compile(r"-cp(3)([0-9]{1,2})-cp\1\2-[^-]+\.whl$")
 _PIP_TABLE = re.compile(r"^Package\s+Version|^\s*\[\s*\{\s*\"name\"|^[\w.-]+ \([0-9][\w.+-]*\)$", re.MULTILINE)
 _CONDA_LIST = r"^# packages in environment|^@EXPLICIT|^# platform:|^[\w.-]+=[0-9][^=\s]*=\S+$"
 _COLUMNS = re.compile(r"^[A-Za-z0-9][\w.-]*[ \t]+[0-9][\w.!+-]*\s*$", re.MULTILINE)
@@ -47,7 +49,14 @@ def read_text(text: str, name: str, beside: Callable[[str], str] | None = None) 
     found = _read(text, name, beside)
     if not (found.packages or found.driver or found.gpus):
         raise UsageError(f"`{name}` names no package", hint=f"give {_KINDS}")
-    return found
+    return found if found.python else replace(found, python=_python_of_wheels(found))
+
+
+def _python_of_wheels(found: Listing) -> str | None:
+    """Return the Python that the wheels in a list are for, where it names such and they agree: `-cp310-cp310-`."""
+    tagged = (_ONE_PYTHON.search(file) for package in found.packages for file in package.files)
+    minors = {f"{it[1]}.{it[2]}" for it in tagged if it}
+    return minors.pop() if len(minors) == 1 else None
 
 
 def _read(text: str, name: str, beside: Callable[[str], str] | None) -> Listing:
