@@ -89,3 +89,47 @@ def test_a_login_is_not_on_command_lines(login):
     assert 0 == login.finish(child).code
     assert "pip sync" in processes
     assert SECRET not in processes
+
+
+def test_a_login_is_not_captured(login):
+    """An environment from an index with a login becomes a lock without it; nor is it in any answer about both."""
+    assert 0 == login("install", "--cpu").code
+    for words in (
+        ["capture", "current", "-v", "-o", "pylock.captured.toml"],
+        ["capture", "current", "--with-patches", "--json", "--dry-run"],
+        ["lock", "--check", "-v", "pylock.captured.toml"],
+        ["check", "current", "--json"],
+        ["diff", "current", "pylock.captured.toml", "--json"],
+    ):
+        done = login(*words)
+        assert 0 == done.code, done.err
+        assert SECRET not in done.out + done.err
+    assert [] == files_with(login.home, SECRET) + files_with(login.work, SECRET)
+
+
+PASTED = f"""\
+--extra-index-url https://robot:{SECRET}@index.example/simple
+torch==2.13.0
+tiny-sub==1.2
+mine @ https://robot:{SECRET}@files.example/mine-1.0-py3-none-any.whl?token={SECRET}
+theirs @ git+https://{SECRET}@git.example/theirs.git@{"0" * 40}
+-e git+ssh://robot:{SECRET}@git.example/ours.git#egg=ours
+file:///home/{SECRET}/yours-1.0-py3-none-any.whl
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["check"], ["diff", "tiny"], ["capture", "--no-lock", "--from"], ["capture", "--partial", "--from"]],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("how", [[], ["--json"], ["-v"]], ids=["text", "json", "verbose"])
+def test_what_is_pasted_is_not_repeated(tiny, words, how):
+    """Logins, tokens and home folders of a pasted list reach no answer, no lock and no log."""
+    path = tiny.home / "freeze.txt"
+    path.write_text(PASTED)
+    done = tiny(*words, path, *how, GIT_TERMINAL_PROMPT="0")
+    assert done.code in (0, 1, 5), done.err
+    assert SECRET not in done.out + done.err
+    assert [str(path)] == files_with(tiny.home, SECRET)
+    assert [] == files_with(tiny.work, SECRET)

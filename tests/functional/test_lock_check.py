@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
+import sys
 
 import pytest
 
 from teammate import add, site_of
 from teammate import edit as edit_file
-from tiny import build_wheel, pin_of
+from tiny import MINOR, build_wheel, pin_of
 
 LOCK = "pylock.tiny.toml"
 
@@ -20,6 +22,15 @@ def locked(tiny):
     assert 0 == tiny("lock", "--cpu").code
     tiny.index.stop()
     return tiny
+
+
+@pytest.fixture
+def captured_lock(tiny):
+    """Return the name of a captured lock of a freeze, in the folder that is worked in."""
+    freeze = tiny.home / "freeze.txt"
+    freeze.write_text("torch==2.13.0\ntiny-sub==1.2\n")
+    assert 0 == tiny("capture", "--from", freeze, "--python", MINOR, "-o", "pylock.captured.toml").code
+    return "pylock.captured.toml"
 
 
 def edit(tool, old, new, name=LOCK):
@@ -39,6 +50,16 @@ def test_same(locked):
         done.json["data"]["locks"][0]["differences"],
     )
     assert 0 == locked("lock", "--check", LOCK, UV_OFFLINE="1").code
+
+
+def test_there_is_no_network(captured_lock, locked):
+    """In a namespace without any interface, not even loopback, a row's lock and a captured one are checked."""
+    tried = subprocess.run(["unshare", "-rn", "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"no network namespace can be made here: {tried.stderr.strip()}")
+    words = ["unshare", "-rn", sys.executable, "-m", "verl_env", "lock", "--check", LOCK, captured_lock, "--json"]
+    done = subprocess.run(words, env=locked.variables(), cwd=locked.work, capture_output=True, text=True, check=False)
+    assert (0, [True, True]) == (done.returncode, [it["same"] for it in json.loads(done.stdout)["data"]["locks"]])
 
 
 def test_another_index_is_no_difference(locked, serve, wheels):

@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from verl_env.builds.use import usable
-from verl_env.lock.built import with_built
-from verl_env.lock.lockfile import Lock
-from verl_env.matrix.builds import Build
-
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
 
     from verl_env.commands.choosing import Situation
+    from verl_env.lock.lockfile import Lock
+    from verl_env.matrix.builds import Build
 
 
 def add_built_arguments(group: argparse._ActionsContainer, *, unasked: str) -> None:
@@ -42,6 +39,10 @@ def with_built_wheels(lock: Lock, situation: Situation, args: argparse.Namespace
     has = {said.package for said in lock.table.built}
     if args.without_built or not (unasked or args.with_built):
         return Extended(lock=lock, offers=tuple(it for it in entry.row.build if it.package not in has))
+    # `lock --check` is felt on every commit, and only asks this module for its switches.
+    from verl_env.builds.use import usable
+    from verl_env.lock.built import with_built
+
     found = usable(entry, lock.table, situation.node)
     parts = tuple(part for part in found.parts if part.said.package not in has)
     used = (
