@@ -112,7 +112,7 @@ class Door:
     def _ask(self, method: str, url: str, headers: dict[str, str], *, stream: bool = False) -> Response:
         import requests
 
-        if os.environ.get("UV_OFFLINE", "").lower() in ("1", "true"):
+        if is_offline():
             raise FetchError("UV_OFFLINE is set, so nothing is fetched", hint="unset UV_OFFLINE")
         if self.session is None:
             self.session = _session()
@@ -188,6 +188,11 @@ class RemoteFile(io.RawIOBase):
             raise FetchError(f"`{_host(self._url)}` sent {len(part)} bytes where {last - first} were asked for")
         self._parts.append((first, part))
         return part[start - first : end - first]
+
+
+def is_offline() -> bool:
+    """Whether the user wants nothing fetched (UV_OFFLINE)."""
+    return os.environ.get("UV_OFFLINE", "").lower() in ("1", "true")
 
 
 def open_door(indexes: Indexes) -> Door:

@@ -7,7 +7,9 @@ import string
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packaging.requirements import Requirement
 
+from verl_env.capture.build_needs import UnreadableError, needs_of
 from verl_env.capture.compare import compare
 from verl_env.capture.nearest import nearest_rows, node_of
 from verl_env.capture.recognise import read_text
@@ -76,6 +78,22 @@ def test_what_is_read_can_be_compared(shipped, text, name):
 def test_nothing_secret_is_kept(line, secret):
     """Logins, tokens and home folders do not survive reading."""
     assert secret not in repr(read_text(f"torch==2.6.0\n{line.format(secret)}\n", "list.txt"))
+
+
+PROJECT = st.sampled_from(
+    ["[build-system]\n", "requires = ", "[", "]", '"setuptools>=61"', '"x @ https://h/x.whl"', '"not one"', ", ", "\n",
+     "3", "{}", "[[build-system]]\n", "build-system = 1\n", '"wheel; python_version < \'3\'"', "requires", '"', "\x00"]
+)  # fmt: skip
+
+
+@given(text=st.lists(PROJECT | st.text(max_size=5), max_size=12).map("".join))
+def test_any_pyproject(text):
+    """What a build needs is a list of requirements that can be resolved, or cannot be known."""
+    try:
+        needs = needs_of(text)
+    except UnreadableError:
+        return
+    assert all(Requirement(it).url is None for it in needs)
 
 
 LINES = st.text(st.sampled_from("ab \n\r\x0c-+@\\"), max_size=60)

@@ -45,8 +45,8 @@ _ASKED_LATER = {
 }
 
 
-class _UnreadableError(Exception):
-    """Why a source's needs cannot be known; never leaves this module."""
+class UnreadableError(Exception):
+    """Why a source's needs cannot be known; becomes an Unavailable."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,7 +89,7 @@ def _note_needs(found: BuildNeeds, name: str, version: str | None, read: Callabl
     """Note what one source needs, or why that cannot be known."""
     try:
         found.needs[name] = needs_of(read())
-    except (_UnreadableError, VerlEnvError, OSError) as err:
+    except (UnreadableError, VerlEnvError, OSError) as err:
         found.unavailable += (_not_built(name, version, str(err)),)
 
 
@@ -107,19 +107,19 @@ def needs_of(text: str | None) -> tuple[str, ...]:
     try:
         plain = toml.loads(text) if text is not None else {}
     except (ValueError, RecursionError) as err:
-        raise _UnreadableError(f"its pyproject.toml is not TOML: {err}") from err
+        raise UnreadableError(f"its pyproject.toml is not TOML: {err}") from err
     system = plain.get("build-system")
     stated = system.get("requires") if isinstance(system, dict) else list(_DEFAULT)
     if not isinstance(stated, list):
-        raise _UnreadableError("its pyproject.toml does not say what its build needs")
+        raise UnreadableError("its pyproject.toml does not say what its build needs")
     needs: list[str] = []
     for line in stated:
         try:
             wish = Requirement(line)
         except (InvalidRequirement, TypeError) as err:
-            raise _UnreadableError("its pyproject.toml names a build requirement that is none") from err
+            raise UnreadableError("its pyproject.toml names a build requirement that is none") from err
         if wish.url:
-            raise _UnreadableError(f"its build needs {wish.name} from a URL, which no index vouches for")
+            raise UnreadableError(f"its build needs {wish.name} from a URL, which no index vouches for")
         needs += [str(wish), *_ASKED_LATER.get(canonicalize_name(wish.name), ())]
     return tuple(dict.fromkeys(needs))
 
@@ -127,14 +127,14 @@ def needs_of(text: str | None) -> tuple[str, ...]:
 def _of_sdist(door: fetch.Door, held: Held) -> str | None:
     """Fetch an sdist, hold it against its hash, and read the pyproject.toml at its top."""
     if held.pin.size > _MOST_BYTES:
-        raise _UnreadableError(f"its source has {held.pin.size} bytes")
+        raise UnreadableError(f"its source has {held.pin.size} bytes")
     content = b"".join(door.stream(held.url))
     if hashlib.sha256(content).hexdigest() != held.pin.sha256:
-        raise _UnreadableError("its source is another file than its hash says")
+        raise UnreadableError("its source is another file than its hash says")
     try:
         return _from_zip(content) if held.pin.file.endswith(".zip") else _from_tar(content)
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, UnicodeDecodeError, KeyError) as err:
-        raise _UnreadableError(f"its source cannot be read: {err}") from err
+        raise UnreadableError(f"its source cannot be read: {err}") from err
 
 
 def _from_tar(content: bytes) -> str | None:
@@ -160,7 +160,9 @@ def _of_commit(package: GitPackage, folder: Path | None) -> str | None:
     if folder is not None:
         return _shown(folder, package)
     if package.url.partition("://")[0] not in _REACHED:
-        raise _UnreadableError(f"`{package.url}` is no place that git fetches from")
+        raise UnreadableError(f"`{package.url}` is no place that git fetches from")
+    if fetch.is_offline():
+        raise UnreadableError("UV_OFFLINE is set, so nothing is fetched")
     with tempfile.TemporaryDirectory(prefix="verl-env-") as name:
         place = Path(name)
         git_answer(place, "init", "--quiet", "--bare", ".")
@@ -169,7 +171,7 @@ def _of_commit(package: GitPackage, folder: Path | None) -> str | None:
         if git_answer(place, "cat-file", "-t", package.commit) is None:  # a server that gives branches only
             git_answer(place, *wanted[:4], package.url, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
         if git_answer(place, "cat-file", "-t", package.commit) is None:
-            raise _UnreadableError(f"commit {package.commit[:12]} cannot be fetched from {package.url}")
+            raise UnreadableError(f"commit {package.commit[:12]} cannot be fetched from {package.url}")
         return _shown(place, package)
 
 
