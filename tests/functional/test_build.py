@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
 import time
 import zipfile
@@ -222,6 +223,95 @@ def test_what_cannot_be_done_is_said_before(world, words, more, code, said):
     done = build(tool, *words, **more)
     assert (code, True) == (done.code, said in done.err), done.err
     assert ([], False) == (tool.index.asked, (tool.data / "builds").exists())
+
+
+def test_a_wheel_that_does_not_load_is_refused(world):
+    """What compiles and cannot be loaded is not stored; the loader's own words are shown."""
+    tool = world(sources={name: text for name, text in SOURCES.items() if name != "c.c"})
+    done = build(tool)
+    assert (6, [], True) == (done.code, wheels_of(tool), "undefined symbol: another" in done.err), done.err
+
+
+def test_code_for_another_gpu_is_refused(world):
+    """A build that ignored the architectures that it was given is not stored."""
+    tool = world(sources=SOURCES | {"a.c": SOURCES["a.c"].replace("ARCHITECTURE", "80")})
+    done = build(tool)
+    assert (6, [], True) == (done.code, wheels_of(tool), "has no code for 9.0" in done.err), done.err
+    assert "it has code for 8.0" in done.err
+
+
+def adopting(tool, wheel, *words, sha256=None):
+    """Adopt a wheel."""
+    return build(tool, "--wheel", wheel, "--sha256", sha256 or sha256_of(wheel), *words)
+
+
+@pytest.fixture
+def published(world, tmp_path):
+    """Return verl-env with an empty wheelhouse, and a wheel that suits its row."""
+    tool = world()
+    assert 0 == build(tool).code
+    (wheel,) = wheels_of(tool)
+    shutil.copy(wheel, tmp_path)
+    shutil.rmtree(tool.data / "wheelhouse")
+    return tool, tmp_path / wheel.name
+
+
+def test_adopts_a_wheel(published):
+    """A wheel that somebody else compiled is stored as it is, with where it came from, and is there from then on."""
+    tool, wheel = published
+    tried = adopting(tool, wheel, "--dry-run", "--json").json["data"]
+    assert (False, []) == (tried["changed"], wheels_of(tool))
+    done = adopting(tool, wheel)
+    assert 0 == done.code, done.err
+    record = record_of(tool)
+    assert ("adopted", sha256_of(wheel), ["9.0"], None) == (
+        record["kind"],
+        record["sha256"],
+        record["architectures"],
+        record["inputs"],
+    )
+    assert "is there already" in adopting(tool, wheel).out
+
+
+def test_adopts_from_a_server(published):
+    """The same, fetched; a login in the URL is nowhere in the record."""
+    tool, wheel = published
+    shutil.copy(wheel, tool.index.folder)
+    url = f"http://reader:s3cret@{tool.index.host}/files/{wheel.name}"
+    assert 0 == adopting(tool, url, sha256=sha256_of(wheel)).code
+    record = record_of(tool)
+    assert (wheel.name, False) == (record["file"], "s3cret" in json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [
+        pytest.param("tiny_ext-1.5+cu130torch2.10-{tags}", 6, "it was compiled for torch 2.10", id="torch"),
+        pytest.param("tiny_ext-1.5+cu128torch2.11-{tags}", 6, "it was compiled for CUDA 128", id="CUDA"),
+        pytest.param("tiny_ext-1.6-{tags}", 6, "the row names tiny-ext 1.5", id="version"),
+        pytest.param("tiny_ext-1.5-cp27-cp27m-linux_x86_64.whl", 6, "are not for Python", id="Python"),
+        pytest.param("tiny_ext.whl", 6, "is not a wheel's name", id="no wheel"),
+    ],
+)
+def test_does_not_adopt(published, name, code, said):
+    """What does not suit is refused with the reason, and not stored."""
+    tool, wheel = published
+    other = wheel.with_name(name.format(tags=wheel.name.split("-", 2)[2]))
+    shutil.copy(wheel, other)
+    done = adopting(tool, other)
+    assert (code, True, []) == (done.code, said in done.err, wheels_of(tool)), done.err
+
+
+def test_does_not_adopt_another_file(published):
+    """The hash that was named decides; so do the GPUs."""
+    tool, wheel = published
+    done = adopting(tool, wheel, sha256="0" * 64)
+    assert (5, True) == (done.code, "is another file than the one whose hash was named" in done.err), done.err
+    done = adopting(tool, wheel, "--arch", "12.0")
+    assert (6, True) == (done.code, "it has code for 9.0, and not for 12.0" in done.err), done.err
+    assert 2 == adopting(tool, wheel, sha256="banana").code
+    assert 2 == adopting(tool, wheel.with_name("nowhere-1.5-py3-none-any.whl"), sha256="0" * 64).code
+    assert [] == wheels_of(tool)
 
 
 def test_toolkit_of_another_minor(world, tmp_path):

@@ -10,12 +10,12 @@ from made import DAY, row_of
 from verl_env.builds.adopting import refusals
 from verl_env.builds.inputs import Target, adopted_key, inputs_of, key_of
 from verl_env.builds.jobs import floor_of, jobs_for
-from verl_env.builds.library import Library
 from verl_env.builds.log import COMPILER, DISK, MEMORY, OTHER, failure_in, steps_in
+from verl_env.builds.looking import Looked
 from verl_env.builds.record import BUILT, SCHEMA, Record, parse_record, render_record, same_torch, why_not
 from verl_env.builds.wheel import WheelName
 from verl_env.matrix.attention import Attention
-from verl_env.matrix.builds import Build, SourceFile, serves, targets_for
+from verl_env.matrix.builds import Build, SourceFile, targets_for
 from verl_env.matrix.check_builds import build_faults, cuda_of_torch, pinned_builds
 from verl_env.matrix.pins import Pin, make_pins
 
@@ -51,24 +51,6 @@ RECORD = Record(
     glibc="2.32",
     inputs=inputs_of(BUILD, (TOOL,), TARGET, "13.0.88", ("9.0",)),
 )
-
-
-@pytest.mark.parametrize(
-    ("compiled", "capability", "expected"),
-    [
-        pytest.param("8.0", "8.6", True, id="a newer minor"),
-        pytest.param("8.6", "8.0", False, id="an older minor"),
-        pytest.param("8.0", "9.0", False, id="another major"),
-        pytest.param("9.0a", "9.0", True, id="this very one"),
-        pytest.param("9.0a", "9.1", False, id="only this very one"),
-        pytest.param("10.0f", "10.3", True, id="its family"),
-        pytest.param("9.0+PTX", "12.0", True, id="made by the driver"),
-        pytest.param("9.0+PTX", "8.0", False, id="older than the PTX"),
-    ],
-)
-def test_serves(compiled, capability, expected):
-    """CUDA's rules of which binaries run where."""
-    assert expected == serves(compiled, capability)
 
 
 @pytest.mark.parametrize(
@@ -210,34 +192,35 @@ def test_record_round_trip():
 
 
 NAME = WheelName(distribution="flash_attn", version="2.8.3", tags="cp312-cp312-linux_x86_64")
-LIBRARY = Library(needed=("libcudart.so.13", "libc10.so"), glibc="2.14", architectures=("9.0",))
+LOOKED = Looked(libraries=1, architectures=("9.0",), glibc="2.14")
 
 
 @pytest.mark.parametrize(
-    ("name", "library", "said"),
+    ("name", "looked", "said"),
     [
-        pytest.param(NAME, LIBRARY, None, id="suits"),
-        pytest.param(replace(NAME, version="2.8.3+cu13torch2.11cxx11abiTRUE"), LIBRARY, None, id="a label that suits"),
+        pytest.param(NAME, LOOKED, None, id="suits"),
+        pytest.param(replace(NAME, version="2.8.3+cu13torch2.11cxx11abiTRUE"), LOOKED, None, id="a label that suits"),
         pytest.param(
-            replace(NAME, version="2.8.3+cu13torch2.10cxx11abiTRUE"), LIBRARY, "for torch 2.10", id="label: torch"
+            replace(NAME, version="2.8.3+cu13torch2.10cxx11abiTRUE"), LOOKED, "for torch 2.10", id="label: torch"
         ),
-        pytest.param(replace(NAME, version="2.8.3+cu12torch2.11"), LIBRARY, "for CUDA 12", id="label: CUDA"),
-        pytest.param(replace(NAME, version="2.8.2"), LIBRARY, "the row names flash-attn 2.8.3", id="version"),
-        pytest.param(replace(NAME, tags="cp311-cp311-linux_x86_64"), LIBRARY, "not for Python 3.12", id="Python"),
-        pytest.param(NAME, replace(LIBRARY, needed=("libcudart.so.12",)), "linked with CUDA 12", id="CUDA major"),
-        pytest.param(NAME, replace(LIBRARY, architectures=("8.0",)), "and not for 9.0", id="GPU"),
-        pytest.param(NAME, replace(LIBRARY, glibc="2.38"), "needs glibc 2.38", id="glibc"),
+        pytest.param(replace(NAME, version="2.8.3+cu12torch2.11"), LOOKED, "for CUDA 12", id="label: CUDA"),
+        pytest.param(replace(NAME, version="2.8.2"), LOOKED, "the row names flash-attn 2.8.3", id="version"),
+        pytest.param(replace(NAME, tags="cp311-cp311-linux_x86_64"), LOOKED, "not for Python 3.12", id="Python"),
+        pytest.param(NAME, replace(LOOKED, architectures=("8.0",)), "and not for 9.0", id="GPU"),
+        pytest.param(NAME, replace(LOOKED, glibc="2.38"), "needs glibc 2.38", id="glibc"),
     ],
 )
-def test_adopting(name, library, said):
+def test_adopting(name, looked, said):
     """What somebody else compiled is held against the row and the node."""
-    found = refusals(name, {"x.so": library}, BUILD, TARGET, capabilities=("9.0",), glibc="2.35")
+    found = refusals(name, looked, BUILD, TARGET, capabilities=("9.0",), glibc="2.35")
     assert (() if said is None else True) == (found if said is None else any(said in it for it in found)), found
 
 
 def test_adopting_what_is_not_compiled():
     """A wheel without a library is none of these."""
-    assert ("it has no compiled library",) == refusals(NAME, {}, BUILD, TARGET, capabilities=(), glibc=None)
+    assert ("it has no compiled library",) == refusals(
+        NAME, Looked(libraries=0, architectures=(), glibc=None), BUILD, TARGET, capabilities=(), glibc=None
+    )
 
 
 ROW = row_of(build=(BUILD,))

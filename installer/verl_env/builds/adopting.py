@@ -1,4 +1,7 @@
-"""What speaks against a wheel that somebody else compiled: its name, its label, and what its libraries say. Pure."""
+"""What speaks against a wheel that somebody else compiled: its name, its label, and what it was compiled for. Pure.
+
+Which libraries it is linked with, and which torch, is the loader's to say: builds/looking.py.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,14 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from verl_env.builds.wheel import architectures_of, glibc_of
-from verl_env.matrix.builds import serves
+from verl_env.matrix.facts import binary_runs
 from verl_env.matrix.tags import rank_of, supported_tags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from verl_env.builds.inputs import Target
-    from verl_env.builds.library import Library
+    from verl_env.builds.looking import Looked
     from verl_env.builds.wheel import WheelName
     from verl_env.matrix.builds import Build
 
@@ -26,7 +28,7 @@ _CUDA, _TORCH = re.compile(r"cu(\d{2,3})(?!\d)"), re.compile(r"torch\.?(\d+\.\d+
 
 def refusals(
     name: WheelName,
-    libraries: Mapping[str, Library],
+    looked: Looked,
     build: Build,
     target: Target,
     *,
@@ -35,20 +37,14 @@ def refusals(
 ) -> tuple[str, ...]:
     """Return everything that speaks against it; nothing when it may be tried."""
     found = [*_name_refusals(name, build, target), *_label_refusals(name, target)]
-    if not libraries:
+    if not looked.libraries:
         return (*found, "it has no compiled library")
-    majors = {major for it in libraries.values() for major in it.cuda_majors}
-    mine = (target.cuda or "").partition(".")[0]
-    found += [
-        f"it is linked with CUDA {it}, and torch here is built with {target.cuda}" for it in sorted(majors - {mine})
-    ]
-    has = architectures_of(dict(libraries))
-    lacking = [it for it in capabilities if not any(serves(arch, it) for arch in has)]
+    has = looked.architectures
+    lacking = [it for it in capabilities if not any(binary_runs(arch, it) for arch in has)]
     if lacking:
         found.append(f"it has code for {', '.join(has) or 'no GPU'}, and not for {', '.join(lacking)}")
-    needs = glibc_of(dict(libraries))
-    if needs and glibc and Version(needs) > Version(glibc):
-        found.append(f"it needs glibc {needs}, and this is {glibc}")
+    if looked.glibc and glibc and Version(looked.glibc) > Version(glibc):
+        found.append(f"it needs glibc {looked.glibc}, and this is {glibc}")
     return tuple(found)
 
 

@@ -15,12 +15,13 @@ from verl_env.builds.compile import Work, compile_wheel
 from verl_env.builds.failing import BuildError
 from verl_env.builds.gather import gather, sha256_of
 from verl_env.builds.inputs import Inputs, Target, key_of
+from verl_env.builds.looking import Looked, Place, refuse_unloadable, unpacked
 from verl_env.builds.record import BUILT, SCHEMA, Effort, Maker, Record
 from verl_env.builds.wheelhouse import Stored, checked, find, store
 from verl_env.builds.workplace import Workplace, workplace_of
 from verl_env.environment.holding import held
 from verl_env.environment.receipt import now
-from verl_env.matrix.builds import serves
+from verl_env.matrix.facts import binary_runs
 from verl_env.records import to_plain
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 _INSIDE = Path(__file__).with_name("inside")
 _SECONDS = 120.0  # for a Python to say what it is
-_LOAD_SECONDS = 600.0  # on a network file system torch takes its time
 _CACHES = ("sccache", "ccache")  # compiler caches that know nvcc
 
 
@@ -41,14 +41,13 @@ _CACHES = ("sccache", "ccache")  # compiler caches that know nvcc
 class Making:
     """Everything that a build needs to know; made before anything is written.
 
-    `variables` are those of the environment that it is for, `cuda_home` the toolkit that compiles, `maker` this host.
+    `where` is the environment that it is for, `cuda_home` the toolkit that compiles, `maker` this host.
     """
 
     build: Build
     inputs: Inputs
     requires: tuple[Pin, ...]
-    python: Path
-    variables: Mapping[str, str]
+    where: Place
     cuda_home: str
     maker: Maker
     jobs: int
@@ -75,16 +74,20 @@ def make(making: Making, indexes: Indexes, facts: Facts) -> tuple[Stored, bool]:
         progress = place.begin(_made_by(making))
         gather((making.build.pin, *making.requires), place.inputs, making.inputs.target.python, indexes, facts)
         place.unpack(making.build.sdist.file)
-        place.install_tools(making.requires, making.python)
+        place.install_tools(making.requires, making.where.python)
         output.note(
             f"compiling {making.build.package} {making.build.version} for {', '.join(making.inputs.architectures)} "
             f"with {making.jobs} compilers beside each other; log: {making.log}"
         )
         work = Work(
-            place=place, python=making.python, variables=_variables(making, place), log=making.log, jobs=making.jobs
+            place=place,
+            python=making.where.python,
+            variables=_variables(making, place),
+            log=making.log,
+            jobs=making.jobs,
         )
         made, progress, jobs = compile_wheel(work, progress)
-        labelled = _labelled(making, made, place)
+        labelled, looked = _labelled(making, made, place)
         effort = Effort(
             seconds=round(progress.seconds, 1),
             compiled=progress.compiled,
@@ -92,19 +95,19 @@ def make(making: Making, indexes: Indexes, facts: Facts) -> tuple[Stored, bool]:
             jobs=jobs,
             peak=progress.peak,
         )
-        one = store(_record(making, labelled, effort), labelled)
+        one = store(_record(making, labelled, looked, effort), labelled)
         place.remove()
         return one, True
 
 
 def _made_by(making: Making) -> str:
     """Say with what objects were compiled: those of another compiler, toolkit or environment are not linked in."""
-    return json.dumps([making.maker.compiler, making.cuda_home, str(making.python), to_plain(making.inputs)])
+    return json.dumps([making.maker.compiler, making.cuda_home, str(making.where.python), to_plain(making.inputs)])
 
 
 def _variables(making: Making, place: Workplace) -> dict[str, str]:
     """Return the compilers' variables: the environment's, with the build's tools in front and bytecode left alone."""
-    known = making.variables
+    known = making.where.variables
     cache = next((found for name in _CACHES if (found := shutil.which(name))), None)
     return {
         **known,
@@ -118,45 +121,26 @@ def _variables(making: Making, place: Workplace) -> dict[str, str]:
     }
 
 
-def _labelled(making: Making, made: Path, place: Workplace) -> Path:
+def _labelled(making: Making, made: Path, place: Workplace) -> tuple[Path, Looked]:
     """Label the wheel, and show that it is what was asked for; raises BuildError."""
     name = wheels.name_of(made.name)
     if (name.package, name.version) != (making.build.package, making.build.version):
         raise BuildError(f"the source made `{made.name}`, and not {making.build.package} {making.build.version}")
     labelled = wheels.relabel(made, making.inputs.target.label, place.out / "labelled")
-    found = wheels.architectures_of(wheels.libraries_of(labelled))
-    missing = [it for it in making.inputs.architectures if not any(serves(arch, it) for arch in found)]
+    folder = place.temporary / "wheel"
+    looked = unpacked(labelled, folder)
+    has = looked.architectures
+    missing = [it for it in making.inputs.architectures if not any(binary_runs(arch, it) for arch in has)]
     if missing:
         raise BuildError(
             f"`{made.name}` has no code for {', '.join(missing)}",
-            details=(f"it has code for {', '.join(found) or 'no GPU'}", f"log: {making.log}"),
+            details=(f"it has code for {', '.join(has) or 'no GPU'}", f"log: {making.log}"),
         )
-    load(labelled, making.build.imports, making.python, making.variables, place.temporary / "wheel")
-    return labelled
+    refuse_unloadable(labelled, folder, making.build.package, making.build.imports, making.where)
+    return labelled, looked
 
 
-def load(
-    wheel: Path, imports: tuple[str, ...], python: Path, variables: Mapping[str, str], folder: Path
-) -> tuple[str, ...]:
-    """Import a wheel's modules into an environment without it; raises BuildError with the loader's words."""
-    shutil.rmtree(folder, ignore_errors=True)
-    wheels.unpack(wheel, folder)
-    try:
-        argv: list[str | Path] = [python, _INSIDE / "load.py", folder, *imports]
-        done = process.run(argv, env={**variables, "PYTHONDONTWRITEBYTECODE": "1"}, timeout=_LOAD_SECONDS)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    if done.returncode != 0:
-        raise BuildError(
-            f"`{wheel.name}` does not load in {python.parents[1].name}",
-            details=done.tail(6),
-            hint="it was compiled against another torch or CUDA; build it here: verl-env build",
-        )
-    return tuple(done.stdout.splitlines())
-
-
-def _record(making: Making, labelled: Path, effort: Effort) -> Record:
-    libraries = wheels.libraries_of(labelled)
+def _record(making: Making, labelled: Path, looked: Looked, effort: Effort) -> Record:
     return Record(
         schema=SCHEMA,
         kind=BUILT,
@@ -167,8 +151,8 @@ def _record(making: Making, labelled: Path, effort: Effort) -> Record:
         size=labelled.stat().st_size,
         sha256=sha256_of(labelled),
         target=making.inputs.target,
-        architectures=wheels.architectures_of(libraries),
-        glibc=wheels.glibc_of(libraries),
+        architectures=looked.architectures,
+        glibc=looked.glibc,
         made=now(),
         by=f"verl-env {__version__}",
         inputs=making.inputs,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from verl_env.builds.inputs import Inputs, Target
-from verl_env.matrix.builds import serves
+from verl_env.matrix.facts import binary_runs
 from verl_env.matrix.pins import WHEELHOUSE, Pin
 from verl_env.records import from_plain, to_plain
 
@@ -111,7 +111,7 @@ def why_not(record: Record, target: Target, capabilities: Iterable[str], glibc: 
             return f"it was compiled for {what} {has}, and this is {what} {wants}"
     if record.glibc and glibc and Version(record.glibc) > Version(glibc):
         return f"it needs glibc {record.glibc}, and this is {glibc}"
-    lacking = [it for it in capabilities if not any(serves(arch, it) for arch in record.architectures)]
+    lacking = [it for it in capabilities if not any(binary_runs(arch, it) for arch in record.architectures)]
     if lacking:
         return f"it is compiled for {', '.join(record.architectures)}, and a GPU here is {', '.join(lacking)}"
     return None

@@ -1,4 +1,4 @@
-"""A compiled wheel: its local version label, and what its libraries say. An edge only in that it reads and writes zips.
+"""A wheel file: its name, its local version label, its contents. An edge only in that it reads and writes zips.
 
 The label says what a wheel was compiled against (`2.8.3+cu130torch2.11`): two wheels of one release for two torches
 are two versions, as PyTorch's own are (PEP 440, local version labels).
@@ -18,14 +18,11 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import Version
 
 from verl_env.builds.failing import BuildError
-from verl_env.builds.library import Library, read_library
-from verl_env.matrix.device_code import in_order
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _WHEN = (1980, 1, 1, 0, 0, 0)  # the first day that a zip knows: the same contents are the same bytes
-_LIBRARY = (".so", ".so.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,29 +83,6 @@ def relabel(wheel: Path, label: str, folder: Path) -> Path:
         csv.writer(text, lineterminator="\n").writerows([*rows, (record, "", "")])
         target.writestr(_entry(record, 0o100644 << 16), text.getvalue())
     return folder / new.file
-
-
-def libraries_of(wheel: Path) -> dict[str, Library]:
-    """Return what each shared library in a wheel says, by its path there."""
-    found = {}
-    with zipfile.ZipFile(wheel) as archive:
-        for info in archive.infolist():
-            name = info.filename.rpartition("/")[2]
-            if (name.endswith(_LIBRARY[0]) or _LIBRARY[1] in name) and (library := read_library(archive.read(info))):
-                found[info.filename] = library
-    return found
-
-
-def architectures_of(libraries: dict[str, Library]) -> tuple[str, ...]:
-    """Return the architectures that every library with device code has code for."""
-    sets = [set(it.architectures) for it in libraries.values() if it.architectures]
-    return in_order(set.intersection(*sets)) if sets else ()
-
-
-def glibc_of(libraries: dict[str, Library]) -> str | None:
-    """Return the oldest glibc that all libraries load on; None when none of them states one."""
-    floors = [Version(it.glibc) for it in libraries.values() if it.glibc]
-    return str(max(floors)) if floors else None
 
 
 def unpack(wheel: Path, folder: Path) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from verl_env import __version__, fetch, output
+from verl_env import __version__, fetch
 from verl_env.builds import wheel as wheels
 from verl_env.builds.adopting import refusals
 from verl_env.builds.failing import BuildError
 from verl_env.builds.gather import WrongFileError
 from verl_env.builds.inputs import adopted_key
-from verl_env.builds.make import load
+from verl_env.builds.looking import refuse_unloadable, unpacked
 from verl_env.builds.record import ADOPTED, SCHEMA, Record
 from verl_env.builds.wheelhouse import checked, find, store
 from verl_env.commands.build_subject import ALL, capabilities_here
@@ -29,7 +29,7 @@ from verl_env.records import to_plain
 if TYPE_CHECKING:
     import argparse
 
-    from verl_env.builds.library import Library
+    from verl_env.builds.looking import Looked
     from verl_env.commands.build_subject import Subject
 
 _SHA256 = 64  # hex digits
@@ -45,12 +45,11 @@ def adopt(args: argparse.Namespace, subject: Subject) -> Result:
         record, changed = checked(there).record, False
     else:
         with tempfile.TemporaryDirectory(prefix="verl-env-") as name:
-            wheel = _brought(args.wheel, sha256, Path(name), subject)
-            libraries = wheels.libraries_of(wheel)
-            _refuse_unsuitable(args, wheel, libraries, subject)
-            for line in load(wheel, subject.build.imports, subject.python, subject.variables, Path(name) / "unpacked"):
-                output.note(line)
-            record = _record(wheel, sha256, key, clean_url(args.wheel), libraries, subject)
+            wheel, folder = _brought(args.wheel, sha256, Path(name), subject), Path(name) / "unpacked"
+            looked = unpacked(wheel, folder)
+            _refuse_unsuitable(args, wheel, looked, subject)
+            refuse_unloadable(wheel, folder, subject.build.package, subject.build.imports, subject.where)
+            record = _record(wheel, sha256, key, clean_url(args.wheel), looked, subject)
             changed = not args.dry_run
             if changed:
                 store(record, wheel)
@@ -82,13 +81,13 @@ def _brought(given: str, sha256: str, folder: Path, subject: Subject) -> Path:
     return folder / file
 
 
-def _refuse_unsuitable(args: argparse.Namespace, wheel: Path, libraries: dict[str, Library], subject: Subject) -> None:
+def _refuse_unsuitable(args: argparse.Namespace, wheel: Path, looked: Looked, subject: Subject) -> None:
     """Raise BuildError with everything that speaks against it."""
     asked = subject.build.architectures if ALL in args.capabilities else tuple(args.capabilities)
     glibc = read_glibc()
     found = refusals(
         wheels.name_of(wheel.name),
-        libraries,
+        looked,
         subject.build,
         subject.target,
         capabilities=asked or capabilities_here(),
@@ -102,7 +101,7 @@ def _refuse_unsuitable(args: argparse.Namespace, wheel: Path, libraries: dict[st
         )
 
 
-def _record(wheel: Path, sha256: str, key: str, origin: str, libraries: dict[str, Library], subject: Subject) -> Record:
+def _record(wheel: Path, sha256: str, key: str, origin: str, looked: Looked, subject: Subject) -> Record:
     return Record(
         schema=SCHEMA,
         kind=ADOPTED,
@@ -113,8 +112,8 @@ def _record(wheel: Path, sha256: str, key: str, origin: str, libraries: dict[str
         size=wheel.stat().st_size,
         sha256=sha256,
         target=subject.target,
-        architectures=wheels.architectures_of(libraries),
-        glibc=wheels.glibc_of(libraries),
+        architectures=looked.architectures,
+        glibc=looked.glibc,
         made=now(),
         by=f"verl-env {__version__}",
         origin=origin,

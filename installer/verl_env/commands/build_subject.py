@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from verl_env import paths, process
 from verl_env.builds.inputs import inputs_of
 from verl_env.builds.jobs import jobs_for
+from verl_env.builds.looking import Place
 from verl_env.builds.make import Making, describe
 from verl_env.builds.memory import cores, read_memory
 from verl_env.builds.record import Maker, same_torch
 from verl_env.environment.activation import sealed_environ
+from verl_env.environment.prove import subject_of
 from verl_env.environment.receipt import find_environment, read_receipt
 from verl_env.environment.standing import current_folder, standing
 from verl_env.errors import NoDeviceError, NoEnvironmentError, PreflightError, UsageError
@@ -55,9 +57,9 @@ class Subject:
     headers: str | None
 
     @property
-    def python(self) -> Path:
-        """The environment's Python."""
-        return self.folder / "bin" / "python"
+    def where(self) -> Place:
+        """The environment, as a wheel is tried in it."""
+        return Place(subject=subject_of(self.folder, self.receipt), variables=self.variables)
 
 
 def row_of(args: argparse.Namespace) -> Entry:
@@ -153,8 +155,7 @@ def making_of(args: argparse.Namespace, subject: Subject) -> Making:
         build=build,
         inputs=inputs_of(build, requires, target, nvcc, _architectures(args.capabilities, build)),
         requires=requires,
-        python=subject.python,
-        variables=subject.variables,
+        where=subject.where,
         cuda_home=cuda_home,
         maker=maker,
         jobs=args.jobs or jobs_for(maker.cores, memory.available, int(build.job_gb * 10**9)),

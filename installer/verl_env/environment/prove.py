@@ -86,7 +86,7 @@ def prove(subject: Subject, level: str, *, seconds: float, node: Node | None = N
         _stop_at_failures(subject, runs)
     findings: tuple[Finding, ...] = ()
     if reaches(level, "linkage"):
-        run, findings = prove_linkage(_environment(subject), _logs(subject))
+        run, findings = prove_linkage(libraries_of(subject), _logs(subject))
         runs += (run,)
         _stop_at_failures(subject, runs, findings)
         reached = "linkage"
@@ -101,7 +101,7 @@ def _on_gpus(subject: Subject, shown: Proof, level: str, *, seconds: float, node
     if not here.gpus:
         why = gpus.why_none or "no GPU is named"
         return replace(shown, not_shown={name: why for name in NEED_GPU if reaches(level, name)})
-    run = prove_device(_environment(subject), here, _logs(subject))
+    run = prove_device(libraries_of(subject), here, _logs(subject))
     runs = (*shown.runs, run)
     _stop_at_failures(subject, runs)
     shown = replace(shown, level="device", runs=runs, device=gpus.name if gpus.devices else "")
@@ -127,7 +127,7 @@ def _logs(subject: Subject) -> Path:
     return paths.logs() / subject.folder.name
 
 
-def _environment(subject: Subject) -> Environment:
+def libraries_of(subject: Subject) -> Environment:
     """Return what the `linkage` level reads: of a base, what is used of it."""
     search = [it.value for it in subject.exports if it.name == "LD_LIBRARY_PATH" and it.value]
     base = subject.base

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from verl_env.matrix.attention import Attention
+from verl_env.matrix.facts import binary_runs
 from verl_env.matrix.pins import Pin
 from verl_env.matrix.tags import rank_of, supported_tags
 
@@ -81,25 +82,12 @@ class Build:
         return filled
 
 
-def serves(compiled: str, capability: str) -> bool:
-    """Whether a GPU runs code that was compiled for an architecture (CUDA programming guide, compute capabilities).
-
-    Binaries run on the same major from their minor on, those for `9.0a` on 9.0 alone; the driver makes code for later
-    ones out of `9.0+PTX`.
-    """
-    number, _, ptx = compiled.partition("+")
-    one, other = Version(number.rstrip("af")), Version(capability)
-    if number.endswith("a"):
-        return one == other
-    return one <= other if ptx else one.major == other.major and one.minor <= other.minor
-
-
 def targets_for(capabilities: Iterable[str], offered: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what to compile for so that these GPUs are served, and the GPUs that nothing on offer serves."""
     wanted: set[str] = set()
     left: list[str] = []
     for capability in dict.fromkeys(capabilities):
-        serving = [it for it in offered if serves(it, capability)]
+        serving = [it for it in offered if binary_runs(it, capability)]
         if serving:
             wanted.add(max(serving, key=Version))
         else:

@@ -187,15 +187,15 @@ def admits(build: BuildFacts, compute_capability: str, *, ptx_ok: bool = False) 
     """
     if build.cpu:
         return False
-    if any(_runs(binary, compute_capability) for binary in build.architectures or ()):
+    if any(binary_runs(binary, compute_capability) for binary in build.architectures or ()):
         return True
-    if ptx_ok and any(_compiles(ptx, compute_capability) for ptx in build.ptx or ()):
+    if ptx_ok and any(ptx_compiles(ptx, compute_capability) for ptx in build.ptx or ()):
         return True
     unknown = build.architectures is None or (ptx_ok and build.ptx is None)
     return None if unknown else False
 
 
-def _runs(binary: str, device: str) -> bool:
+def binary_runs(binary: str, device: str) -> bool:
     """Apply the binary rule: same major, compiled minor not newer; `a` and Tegra exactly."""
     number = binary.rstrip("af")
     if binary.endswith("a") or number in TEGRA or device in TEGRA:
@@ -204,10 +204,10 @@ def _runs(binary: str, device: str) -> bool:
     return compiled.major == real.major and compiled.minor <= real.minor
 
 
-def _compiles(ptx: str, device: str) -> bool:
+def ptx_compiles(ptx: str, device: str) -> bool:
     """Apply the PTX rule: any device that is not older; `a` and `f` PTX stays where its binaries stay."""
     if ptx[-1] in "af":
-        return _runs(ptx, device)
+        return binary_runs(ptx, device)
     return _version(ptx) <= _version(device)
 
 

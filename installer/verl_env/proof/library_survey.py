@@ -41,7 +41,10 @@ class Surveyed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What to read: its folder, its Python minor, the row's CUDA, LD_LIBRARY_PATH, and the base's folders and names."""
+    """What to read: its folder, its Python minor, the row's CUDA, LD_LIBRARY_PATH, and the base's folders and names.
+
+    `front` holds packages that are looked at as if they were installed: a wheel, unpacked.
+    """
 
     folder: Path
     python: str
@@ -49,6 +52,7 @@ class Environment:
     search: tuple[str, ...] = ()
     base_folders: tuple[str, ...] = ()
     base_packages: frozenset[str] = frozenset()
+    front: Path | None = None
 
 
 def survey_libraries(environment: Environment, known: Known) -> Surveyed:
@@ -56,6 +60,7 @@ def survey_libraries(environment: Environment, known: Known) -> Surveyed:
     packages = environment_packages(environment)
     owner = owners(packages.values())
     real = {**_walk(environment.folder), **_of_base(environment, packages)}
+    real |= _walk(environment.front) if environment.front else {}
     files, unreadable, left_out = _read(real, environment, owner)
     machine = os.uname().machine
     places = Places(real=real, system=_system_libraries(machine), machine=machine, search=environment.search, loaded={})
@@ -77,7 +82,8 @@ def environment_packages(environment: Environment) -> dict[str, Package]:
     for folder in environment.base_folders:
         used = read_packages(Path(folder)).items()
         found |= {name: it for name, it in used if name in environment.base_packages and name not in found}
-    return found | read_packages(site_packages(environment))
+    found |= read_packages(site_packages(environment))
+    return found | (read_packages(environment.front) if environment.front else {})
 
 
 def site_packages(environment: Environment) -> Path:
