@@ -17,7 +17,8 @@ from verl_env import output, process, uv
 from verl_env.builds.failing import BuildError
 from verl_env.builds.jobs import floor_of
 from verl_env.builds.log import DISK, MEMORY, Failure, Step, failure_in, steps_in
-from verl_env.builds.memory import read_memory, session_bytes
+from verl_env.builds.memory import read_memory
+from verl_env.builds.session import end_session, session_bytes
 from verl_env.node.host import Host
 from verl_env.progress import steps
 
@@ -97,7 +98,8 @@ def _attempt(work: Work, jobs: int, before: Progress) -> tuple[int, _Watched, Pr
         with ExitStack() as stack:
             _watch(work, child, watched, stack, before)
     finally:
-        code = child.end() if child.poll() is None else child.child.returncode
+        end_session(child.child.pid)
+        code = child.end()
     return code, watched, _kept(work, before, watched, child.seconds)
 
 

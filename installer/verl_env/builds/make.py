@@ -22,7 +22,6 @@ from verl_env.builds.workplace import Workplace, workplace_of
 from verl_env.environment.holding import held
 from verl_env.environment.receipt import now
 from verl_env.matrix.facts import binary_runs
-from verl_env.records import to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,7 +101,7 @@ def make(making: Making, indexes: Indexes, facts: Facts) -> tuple[Stored, bool]:
 
 def _made_by(making: Making) -> str:
     """Say with what objects were compiled: those of another compiler, toolkit or environment are not linked in."""
-    return json.dumps([making.maker.compiler, making.cuda_home, str(making.where.python), to_plain(making.inputs)])
+    return json.dumps([making.maker.compiler, making.cuda_home, str(making.where.python)])
 
 
 def _variables(making: Making, place: Workplace) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Memory and cores as this process may use them, and what a group of programs holds. An edge: reads /proc."""
+"""Memory and cores as this process may use them. An edge: reads /proc."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
     from verl_env.node.host import Host
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 # cgroup v2's files, then v1's: the limit, what is used, and what of that is cache that can go.
 _CGROUPS = (
     ("/sys/fs/cgroup{path}/memory.max", "/sys/fs/cgroup{path}/memory.current", "/sys/fs/cgroup{path}/memory.stat"),
@@ -63,18 +62,3 @@ def cores(host: Host) -> int:
     if quota.isdecimal() and period.strip().isdecimal():
         count = min(count, max(1, int(quota) // int(period)))
     return count
-
-
-def session_bytes(leader: int) -> int:
-    """Return the memory that a session's programs hold now, in bytes; programs that end meanwhile count as nothing."""
-    total = 0
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            try:
-                with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as stream:
-                    words = stream.read().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(words[3]) == leader:  # session, the 6th field of proc(5)'s stat
-                total += int(words[21]) * _PAGE  # rss, the 24th
-    return total

@@ -6,6 +6,7 @@ back end's own (`backend-path`). When its parent dies, it ends with every compil
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import os
@@ -16,13 +17,30 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def end_with_parent() -> None:
-    """Have the kernel say when the parent dies, however it dies; then the whole group goes, compilers too."""
+    """Have the kernel say when the parent dies, however it dies; then the whole session goes, compilers too."""
 
-    def end_group(_signal: int, _frame: object) -> None:
-        os.killpg(0, signal.SIGKILL)
+    def end(_signal: int, _frame: object) -> None:
+        for program in _others_of_session():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(program, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
 
-    signal.signal(signal.SIGTERM, end_group)
+    signal.signal(signal.SIGTERM, end)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _others_of_session() -> list[int]:
+    """Return the other programs of this session, parents first: ninja, which starts new ones, before its compilers."""
+    found = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as stream:
+                session = stream.read().rpartition(")")[2].split()[3]
+        except OSError:
+            continue
+        if int(session) == os.getsid(0) and int(name) != os.getpid():
+            found.append(int(name))
+    return sorted(found)
 
 
 def main() -> None:
