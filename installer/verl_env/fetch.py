@@ -202,15 +202,15 @@ def open_door(indexes: Indexes) -> Door:
 
 
 def content_length(url: str, *, logins: Iterable[str] = ()) -> int | None:
-    """Return the size in bytes that a server states for a file, or None where it does not answer.
+    """Return the size in bytes of a file, as its folder has it or its server states it; None where neither says.
 
     `logins` are URLs that may hold a user name and password for a server; they are sent to that server only.
     """
-    if urlsplit(url).scheme not in ("http", "https"):
-        return None
     try:
+        if url.startswith("file:"):
+            return _local(url).stat().st_size
         return Door(logins=_logins([*logins, url])).length(_bare(url))
-    except FetchError:
+    except (FetchError, OSError):
         return None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tiny import build_wheel
@@ -145,3 +147,22 @@ def test_what_is_no_environment(tiny, words):
     """One clear error."""
     done = tiny("capture", *words)
     assert (2, 1, "") == (done.code, done.err.count("error: "), done.out)
+
+
+@pytest.mark.parametrize("how", ["an index of links alone", "a folder of wheels"])
+def test_sizes_that_no_index_states(tiny, serve, wheels, how):
+    """An old index states no size, and neither does a folder: the lock has it all the same."""
+    folder = wheels["torch"].parent
+    if how == "a folder of wheels":
+        tiny.index.stop()
+        options = {"UV_FIND_LINKS": str(folder), "UV_OFFLINE": "1"}
+    else:
+        tiny.index, options = serve(folder, html=True), {}
+    done = tiny("capture", "--from", give(tiny, "tiny-sub==1.2\n"), "--python", "3.12", "-o", "pylock.toml", **options)
+    assert 0 == done.code, done.err
+    lock = read_lock(tiny.work / "pylock.toml")
+    (pin,) = lock.pins
+    assert wheels["tiny-sub"].stat().st_size == pin.size
+    if how == "a folder of wheels":  # a path of this machine is none of another's
+        assert os.path.relpath(wheels["tiny-sub"], tiny.work.resolve()) == lock.urls[pin.file]
+    assert 0 == tiny("lock", "--check").code

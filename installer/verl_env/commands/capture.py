@@ -159,7 +159,7 @@ def _find_build_needs(capture: Capture) -> None:
 def _lock(capture: Capture, args: argparse.Namespace) -> None:
     """Hold what was found together, and write the lock with its patch beside it."""
     from verl_env.capture.rebuild import Target, captured_lock, cuda_of_set
-    from verl_env.commands.lock_write import lock_path
+    from verl_env.commands.lock_write import lock_path, portable
     from verl_env.files import write_atomically
     from verl_env.lock.coherence import find_incoherences, package_of, unknown_rules, without_allowed
     from verl_env.lock.lockfile import render_lock
@@ -182,7 +182,7 @@ def _lock(capture: Capture, args: argparse.Namespace) -> None:
     lock = captured_lock(
         args.name,
         pins,
-        {it.pin.file: it.url for it in capture.held},
+        portable({it.pin.file: it.url for it in capture.held}, target.parent),
         _captured(capture, target),
         Target(
             python=capture.python,
@@ -244,4 +244,9 @@ def _sized(held: Held, indexes: Indexes) -> Pin:
     if held.pin.size:
         return held.pin
     logins = (indexes.default or "", *indexes.extra, *indexes.by_source.values())
-    return replace(held.pin, size=content_length(held.url, logins=logins) or 0)
+    size = content_length(held.url, logins=logins)
+    if size is None:
+        raise ResolveError(
+            f"`{held.pin.file}`: neither its index nor its server states a size", hint="use an index that states sizes"
+        )
+    return replace(held.pin, size=size)
