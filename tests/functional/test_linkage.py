@@ -127,6 +127,33 @@ def test_its_own_search_path(env, tags):
     assert () == env.findings()
 
 
+@pytest.mark.parametrize(
+    ("tags", "direct", "found"),
+    [
+        pytest.param("--disable-new-dtags", False, True, id="DT_RPATH holds for what is loaded through it"),
+        pytest.param("--enable-new-dtags", False, False, id="DT_RUNPATH does not"),
+        pytest.param("--enable-new-dtags", True, True, id="what was loaded with it is found by name"),
+    ],
+)
+def test_a_library_of_a_library(env, tags, direct, found):
+    """A library without a path of its own, as repaired wheels carry them, finds its own through whoever loads it."""
+    two = env.compile("pictures.libs/libtwo-0123abcd.so.2")
+    one = env.compile("pictures.libs/libone-0123abcd.so.1", needs=(two,))
+    needs = (one, two) if direct else (one,)
+    options = (f"-Wl,{tags}", "-Wl,-rpath,$ORIGIN/../pictures.libs", "-Wl,--unresolved-symbols=ignore-all")
+    extension = env.compile("pictures/_C.so", needs=needs, options=options)
+    env.package("pictures", two, one, extension)
+    assert ([] if found else ["libtwo-0123abcd.so.2"]) == [it.library for it in env.findings()]
+
+
+def test_a_package_that_keeps_torch_to_itself(env):
+    """One extension of torch in a package, and all of its libraries are loaded after torch, whatever its metadata."""
+    plugin = env.compile("lib/plugin.so", needs=(env.packages / "nvidia/cu13/lib/libcudart.so.13",))
+    extension = env.compile("kernels/_C.so", needs=(env.packages / "torch/lib/libtorch.so",))
+    env.package("kernels", plugin, extension)
+    assert () == env.findings()
+
+
 def test_libcudart_of_the_other_major(env):
     """An extension of CUDA 12 in a CUDA 13 set: the missing library says of which CUDA it is."""
     extension = env.compile("flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so", needs=(env.stub("libcudart.so.12"),))

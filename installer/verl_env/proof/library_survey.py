@@ -70,7 +70,7 @@ def survey_libraries(environment: Environment, known: Known) -> Surveyed:
         files=files,
         places=places,
         owner=owner,
-        before=_before(packages, places.loaded),
+        before=_before(packages, places.loaded, {owner.get(it.path, "") for it in files.values() if uses_torch(it)}),
         cuda=environment.cuda,
     )
     return Surveyed(subject=_with_details(subject), unreadable=tuple(unreadable), left_out=left_out)
@@ -192,12 +192,15 @@ def _libpython(environment: Environment) -> dict[str, str]:
     return {name: str(program.parent.parent / "lib" / name) for name in names}
 
 
-def _before(packages: Mapping[str, Package], loaded: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
+def _before(
+    packages: Mapping[str, Package], loaded: Mapping[str, object], extensions: set[str]
+) -> dict[str, tuple[str, ...]]:
     """Return, for each package, which of those that load libraries are imported before its own are loaded.
 
-    Those that it needs; itself; and torch for what torch needs, since that is loaded through torch.
+    Those that it needs, whatever its metadata keeps to itself (`extensions` are packages with extensions of torch);
+    itself; and torch for what torch needs, since that is loaded through torch.
     """
-    through_torch = needed_by(TORCH, packages)
+    through_torch = needed_by(TORCH, packages) | extensions
     found = {}
     for name in packages:
         needs = {*needed_by(name, packages), name, "python"} | ({TORCH} if name in through_torch else set())

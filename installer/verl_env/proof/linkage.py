@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from packaging.version import Version
 
 from verl_env.proof.elf import Elf
-from verl_env.proof.loader import IN_DRIVER, Places, find_library
+from verl_env.proof.loader import IN_DRIVER, Places, find_all
 
 MISSING, VERSION, MAJOR, TWICE, SYMBOL, UNREADABLE = (
     "library-missing", "version-missing", "other-cuda", "two-copies", "symbol-missing", "unreadable",
@@ -96,7 +96,7 @@ class Subject:
     def loaded_before(self, file: Elf) -> tuple[str, ...]:
         """Return what is loaded when this file is; an extension of torch is imported after torch, whoever's it is."""
         before = self.before.get(self.owner.get(file.path, ""), ())
-        return (*before, TORCH) if uses_torch(file) else before
+        return (*before, TORCH) if uses_torch(file) and TORCH not in before else before
 
 
 def uses_torch(file: Elf) -> bool:
@@ -106,10 +106,11 @@ def uses_torch(file: Elf) -> bool:
 
 def judge(subject: Subject, known: Known) -> tuple[Finding, ...]:
     """Return every finding, those that are explained with their explanation."""
+    where = find_all(subject.files, subject.places, subject.loaded_before)
     found = [
         finding
         for file in sorted(subject.files.values(), key=lambda it: it.path)
-        for finding in (*_libraries(file, subject), *_symbols(file, subject))
+        for finding in (*_libraries(file, subject, where[file.path]), *_symbols(file, subject))
     ]
     found += _copies(subject)
     return tuple(_explain(finding, known.explained) for finding in found)
@@ -132,9 +133,8 @@ def _finding(kind: str, file: Elf, subject: Subject, what: str, library: str = "
     return Finding(kind=kind, package=package, file=name, what=what, library=library)
 
 
-def _libraries(file: Elf, subject: Subject) -> Iterator[Finding]:
-    """Look for each library that a file needs, and for the versions that it needs of it."""
-    found = {name: find_library(file, name, subject.places, subject.loaded_before(file)) for name in file.needed}
+def _libraries(file: Elf, subject: Subject, found: Mapping[str, str | None]) -> Iterator[Finding]:
+    """Judge where each library that a file needs was found, and the versions that it needs of it."""
     for name, path in found.items():
         other = _of_other_cuda(name, subject.cuda)
         if path is None:

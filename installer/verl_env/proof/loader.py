@@ -1,7 +1,7 @@
 """The dynamic loader's search, followed without loading: where each DT_NEEDED of an environment is found. Pure.
 
-glibc's order (ld.so(8)): a library of that name that is loaded already; DT_RPATH of the file, unless it has a
-DT_RUNPATH; LD_LIBRARY_PATH; DT_RUNPATH; the cache of ldconfig; the usual folders.
+glibc's order (ld.so(8)): a library of that name that is loaded already; DT_RPATH of the file and of those that load it,
+unless the file has a DT_RUNPATH; LD_LIBRARY_PATH; DT_RUNPATH; the cache of ldconfig; the usual folders.
 
 What is loaded already is decided by Python. `import torch` loads torch's own libraries with what they need, and then
 NVIDIA's by hand from the nvidia/*/lib folders beside it (`_preload_cuda_deps` in torch/__init__.py). A package that
@@ -73,6 +73,64 @@ def find_library(file: Elf, name: str, places: Places, before: Iterable[str] = (
         if path := _there(usual.format(places.machine), name, places):
             return path
     return IN_DRIVER if name in DRIVER else None
+
+
+def find_all(
+    files: Mapping[str, Elf], places: Places, before: Callable[[Elf], Iterable[str]]
+) -> dict[str, dict[str, str | None]]:
+    """Return where each file's libraries are found, by the file's path and the library's name; None for nowhere.
+
+    What a file does not find by itself it may find through those that load it: again and again, since what they load
+    may lead to others.
+    """
+    found = {
+        path: {name: find_library(file, name, places, before(file)) for name in file.needed}
+        for path, file in files.items()
+    }
+    while True:
+        users = _users(found)
+        changed = False
+        for path, names in found.items():
+            for name in (name for name, where in names.items() if where is None):
+                names[name] = _through_users(files[path], name, _Loading(files, found, users, places))
+                changed = changed or names[name] is not None
+        if not changed:
+            return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Loading:
+    """What is known while libraries are looked for: the files, what was found so far, and by whom each is needed."""
+
+    files: Mapping[str, Elf]
+    found: Mapping[str, Mapping[str, str | None]]
+    users: Mapping[str, set[str]]
+    places: Places
+
+
+def _users(found: Mapping[str, Mapping[str, str | None]]) -> dict[str, set[str]]:
+    users: dict[str, set[str]] = {}
+    for path, names in found.items():
+        for where in names.values():
+            if where is not None and where in found:
+                users.setdefault(where, set()).add(path)
+    return users
+
+
+def _through_users(file: Elf, name: str, loading: _Loading) -> str | None:
+    """Look where those that load a file look, and among what they have loaded by then."""
+    waiting, seen = [file.path], {file.path}
+    while waiting:
+        for user in sorted(loading.users.get(waiting.pop(), set()) - seen):
+            seen.add(user)
+            waiting.append(user)
+            if path := loading.found[user].get(name):
+                return path
+            by = loading.files[user]
+            for folder in () if file.runpath or by.runpath else _expanded(by.rpath, by):
+                if path := _there(folder, name, loading.places):
+                    return path
+    return None
 
 
 def _there(folder: str, name: str, places: Places) -> str | None:
