@@ -15,11 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tiny import Tool
-from verl_env import paths
-
 pytestmark = [pytest.mark.live, pytest.mark.network]
-ROW = "verl091-vllm024-cu130"
 CAPABILITY = {"TORCH_CUDA_ARCH_LIST": "9.0", "FLASHINFER_CUDA_ARCH_LIST": "9.0a"}
 PROGRAM = """
 #include <cstdio>
@@ -65,28 +61,8 @@ print(spec.jit_library_path)
 """
 
 
-class RealTool(Tool):
-    """verl-env with this machine's cache, and its environments elsewhere; PATH is bare, and CUDA's are not there."""
-
-    def variables(self, **more):
-        laid = super().variables()
-        kept = {name: os.environ[name] for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "HOME") if name in os.environ}
-        return {**laid, **kept, "UV_CACHE_DIR": str(paths.uv_cache()), "VERL_ENV_HOME": str(self.home), **more}
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    """Install the row's packages, proving nothing more than its files."""
-    folder = tmp_path_factory.mktemp("real")
-    tool = RealTool(home=folder / "home", work=folder)
-    done = tool("install", "--row", ROW, "--driver", "580.95.05", "--gpu", "h200", "--level", "files")
-    assert 0 == done.code, done.err
-    yield tool
-    subprocess.run(["rm", "-rf", folder], check=True)
-
-
 @pytest.fixture
-def inside(installed, tmp_path):
+def inside(cuda_13, tmp_path):
     """Return a function that runs a program in the environment, where no toolkit of the system can be reached."""
     toolkits = [it for it in (*Path("/usr/local").glob("cuda*"), *Path("/opt").glob("cuda*")) if it.is_dir()]
     real = sorted({str(it.resolve()) for it in toolkits})
@@ -100,7 +76,7 @@ def inside(installed, tmp_path):
         argv = ["unshare", "-m"] if real else []
         done = subprocess.run(
             [*argv, "sh", "-c", f"{hide}exec {command}"],
-            env=installed.variables(**search),
+            env=cuda_13.variables(**search),
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -118,9 +94,9 @@ def needed(library):
     return set(re.findall(r"\(NEEDED\).*\[(.+)\]", done.stdout))
 
 
-def test_no_other_toolkit_is_in_reach(inside, installed):
+def test_no_other_toolkit_is_in_reach(inside, cuda_13):
     """The only nvcc is the environment's, and it is of the row's minor."""
-    cuda = installed.home / "current"
+    cuda = cuda_13.home / "current"
     said = inside("sh", "-c", "command -v nvcc; nvcc --version; ls /usr/local/cuda*/bin/nvcc 2>/dev/null || :")
     assert said.startswith(f"{cuda.resolve()}/cuda/bin/nvcc\n")
     assert "release 13.0" in said
