@@ -15,11 +15,8 @@ from verl_env.output import Result
 if TYPE_CHECKING:
     import argparse
 
-    from verl_env.capture.on_index import Held
     from verl_env.capture.work import Capture
-    from verl_env.indexes import Indexes
     from verl_env.lock.coherence import Incoherence
-    from verl_env.matrix.pins import Pin
 
 EXIT_UNAVAILABLE = ResolveError.exit_code
 
@@ -139,6 +136,7 @@ def _find(capture: Capture, args: argparse.Namespace) -> None:
 def _find_build_needs(capture: Capture) -> None:
     """Pin what is needed to build what is there as source only; what cannot be built so cannot be had."""
     from verl_env.capture.build_needs import Sources, pin_build_needs
+    from verl_env.capture.sizes import sized
 
     sdists = tuple(it for it in capture.held if it.pin.is_sdist)
     if not (sdists or capture.git):
@@ -153,12 +151,13 @@ def _find_build_needs(capture: Capture) -> None:
     capture.unavailable += found.unavailable
     capture.held = tuple(it for it in capture.held if it.pin.name not in lost)
     capture.git = tuple(it for it in capture.git if it.name not in lost)
-    capture.build = tuple(_sized(it, capture.indexes) for it in found.held)
+    capture.build = tuple(sized(it, capture.indexes) for it in found.held)
 
 
 def _lock(capture: Capture, args: argparse.Namespace) -> None:
     """Hold what was found together, and write the lock with its patch beside it."""
     from verl_env.capture.rebuild import Target, captured_lock, cuda_of_set
+    from verl_env.capture.sizes import sized
     from verl_env.commands.lock_write import lock_path, portable
     from verl_env.files import write_atomically
     from verl_env.lock.coherence import find_incoherences, package_of, unknown_rules, without_allowed
@@ -168,7 +167,7 @@ def _lock(capture: Capture, args: argparse.Namespace) -> None:
     if unknown := unknown_rules(allowed):
         raise UsageError(f"no rule is called `{unknown[0]}`", hint="see the rules in docs/capture.md")
     facts = capture.matrix.facts
-    pins = tuple(_sized(it, capture.indexes) for it in capture.held)
+    pins = tuple(sized(it, capture.indexes) for it in capture.held)
     if not pins:
         raise LockError("nothing of it can be locked", hint="see what cannot be had: verl-env capture --json")
     cuda = cuda_of_set({it.name: it.version for it in pins}, facts, capture.arch)
@@ -235,18 +234,3 @@ def _captured(capture: Capture, target: Path) -> Any:
 
 def _patch_path(target: Path) -> Path:
     return target.with_name(f"{target.stem}.patch")
-
-
-def _sized(held: Held, indexes: Indexes) -> Pin:
-    """Return the pin with its size, asked of the server where the index states none."""
-    from verl_env.fetch import content_length
-
-    if held.pin.size:
-        return held.pin
-    logins = (indexes.default or "", *indexes.extra, *indexes.by_source.values())
-    size = content_length(held.url, logins=logins)
-    if size is None:
-        raise ResolveError(
-            f"`{held.pin.file}`: neither its index nor its server states a size", hint="use an index that states sizes"
-        )
-    return replace(held.pin, size=size)
