@@ -106,3 +106,14 @@ def test_diff_of_nothing(tool, words):
     """What is no side of a comparison is a usage error."""
     done = tool("diff", *words)
     assert (2, "") == (done.code, done.out)
+
+
+def test_diff_takes_a_rows_pins_for_the_other_sides_machine(tiny, wheels):
+    """A row is compared with what runs on the same machine and Python, whatever comes first among its pins."""
+    tiny.site.add_row("two", [wheels["torch"], wheels["verl"], wheels["tiny-sub"]], arch=("aarch64", "x86_64"))
+    found = {}
+    for machine in ("aarch64", "x86_64"):
+        report = f"PyTorch version: 2.13.0+cpu\nPython version: 3.11.7\nArchitecture: {machine}\n[pip3] torch==2.13.0\n"
+        done = tiny("diff", give(tiny, report, "report.txt"), "two", "--json")
+        found[machine] = done.json["data"]["right"]["machine"]
+    assert {"aarch64": "aarch64", "x86_64": "x86_64"} == found

@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 
 def read_subject(
-    given: str, matrix: Matrix, *, verify: bool = False, python: str | None = None
+    given: str, matrix: Matrix, *, verify: bool = False, like: Listing | None = None
 ) -> tuple[Listing, Environment | None]:
     """Read whatever `given` names; raises UsageError with what it could have been.
 
-    `verify` hashes an environment's files; of a row, the variant for `python` is taken where there is one.
+    `verify` hashes an environment's files; of a row, the variant for the Python and machine of `like` is taken.
     """
     if given in matrix.entries and not os.path.lexists(given):
-        return row_listing(matrix.entries[given], python=python), None
+        python, machine = (like.minor, like.machine) if like else (None, None)
+        return row_listing(matrix.entries[given], python=python, machine=machine), None
     path = Path(given).expanduser()
     # A pipe is a list too: `verl-env check <(pip freeze)`.
     if given == "-" or (path.exists() and not path.is_dir() and not _is_python(path)):
@@ -57,11 +58,12 @@ def environment_path(given: str) -> str:
     raise UsageError(f"nothing is at `{given}`", hint="name a file, an environment or a row")
 
 
-def row_listing(entry: Entry, pins: Pins | None = None, *, python: str | None = None) -> Listing:
-    """Return a row as a list: its pins where it has any, for a Python minor if it is made for that one."""
+def row_listing(
+    entry: Entry, pins: Pins | None = None, *, python: str | None = None, machine: str | None = None
+) -> Listing:
+    """Return a row as a list: its pins where it has any, for that Python and machine (default: this one)."""
     row = entry.row
-    if pins is None and entry.pins:
-        header = next((it for it in entry.pins if it.python == python), entry.pins[0])
+    if pins is None and (header := entry.variant(python, machine or os.uname().machine)):
         pins = load_pins(entry, header)
     if pins is None:
         named = tuple(Listed(name=name, version=version) for name, version in sorted(row.set.items()))

@@ -93,8 +93,8 @@ def _read(args: argparse.Namespace) -> Capture:
         arch=listing.machine or "x86_64",
         environment=environment,
     )
-    if entry and entry.pins:
-        header = next((it for it in entry.pins if it.python == python and it.arch == capture.arch), entry.pins[0])
+    header = entry.variant(python, capture.arch) if entry else None
+    if entry and header:
         capture.near = (entry, load_pins(entry, header))
         capture.differences = compare(listing, row_listing(entry, capture.near[1]), matrix.facts)
     elif entry:

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> Result:
 
     matrix = load_matrix(args.matrix)
     left, _ = read_subject(args.left, matrix, verify=not args.quick)
-    right, _ = read_subject(args.right, matrix, verify=not args.quick, python=left.minor)
+    right, _ = read_subject(args.right, matrix, verify=not args.quick, like=left)
     found = (*_driver(left, right, matrix), *compare(left, right, matrix.facts))
     data = {
         "left": describe_listing(left, matrix),

@@ -50,11 +50,8 @@ def hold_captured(found: Lock, text: str, path: Path, matrix: Matrix, args: argp
 def _near(captured: Captured, found: Lock, matrix: Matrix) -> tuple[Entry, Pins] | None:
     """Return the nearest row with its pins, for the lock's own Python where there are such."""
     entry = matrix.entries.get(captured.nearest)
-    if entry is None or not entry.pins:
-        return None
-    wanted = (found.table.python, found.table.arch)
-    header = next((it for it in entry.pins if (it.python, it.arch) == wanted), entry.pins[0])
-    return entry, load_pins(entry, header)
+    header = entry.variant(found.table.python, found.table.arch) if entry else None
+    return (entry, load_pins(entry, header)) if entry and header else None
 
 
 def _as_told(expected: Lock, found: Lock) -> Lock:

@@ -29,6 +29,11 @@ class Entry:
         """Return the pins for an architecture, or all when it is not known."""
         return tuple(it for it in self.pins if machine in (None, it.arch))
 
+    def variant(self, python: str | None, machine: str | None) -> PinsHeader | None:
+        """Return the pins to compare others with: of this architecture and Python as far as there are such."""
+        here = self.variants(machine) or self.pins
+        return next((it for it in here if it.python == python), next(iter(here), None))
+
     def status(self, pins: PinsHeader | None = None) -> str:
         """Return the status of one variant, or the best of all."""
         if pins is not None or not self.pins:
