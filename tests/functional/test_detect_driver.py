@@ -150,6 +150,7 @@ def test_compat_that_does_not_go_with_the_driver(root, stubs, tmp_path):
         pytest.param("crash", "0", ["nvml-crashed"], id="nvml-crashes"),
         pytest.param("lost", "0", ["gpu-unreadable"], id="gpu-off-the-bus"),
         pytest.param("0", "34", ["libcuda-stub"], id="stub-libcuda"),
+        pytest.param("0", "46", ["cuda-device-unavailable"], id="devices-taken"),
         pytest.param("0", "100", ["cuda-no-device"], id="no-device"),
         pytest.param("0", "802", ["fabric-manager"], id="fabric-manager"),
         pytest.param("0", "803", ["driver-library-mismatch"], id="cuda-mismatch"),
@@ -206,11 +207,14 @@ def test_gpus_hidden_by_a_variable(root, stubs):
     assert ["gpus-hidden"] == ids(detect(root, stubs, STUB_CUDA="100", CUDA_VISIBLE_DEVICES=""))
 
 
-def test_library_that_is_no_library(root, stubs, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "expected"), [("libcuda.so.1", "libcuda-unloadable"), ("libnvidia-ml.so.1", "nvml-unloadable")]
+)
+def test_library_that_is_no_library(root, stubs, tmp_path, name, expected):
     """A file by the right name that cannot be loaded is said to be there and unloadable."""
     (tmp_path / "bad").mkdir()
-    (tmp_path / "bad" / "libcuda.so.1").write_text("not an ELF file")
-    assert ["libcuda-unloadable"] == ids(detect(root, tmp_path / "bad", stubs))
+    (tmp_path / "bad" / name).write_text("not an ELF file")
+    assert [expected] == ids(detect(root, tmp_path / "bad", stubs))
 
 
 @pytest.mark.usefixtures("no_driver_here")
@@ -233,11 +237,13 @@ def test_libraries_the_loader_does_not_know(root):
 
 
 @pytest.mark.usefixtures("no_driver_here")
-def test_gpu_not_given_to_the_container(root):
-    """A kernel driver without device files in a container: it was started without its GPUs."""
-    (root / ".dockerenv").touch()
+@pytest.mark.parametrize(("container", "expected"), [(True, "gpu-not-in-container"), (False, "device-files-missing")])
+def test_driver_without_device_files(root, container, expected):
+    """A kernel driver without device files: a container was started without its GPUs, or nobody made the files."""
+    if container:
+        (root / ".dockerenv").touch()
     shutil.rmtree(root / "dev")
-    assert ["gpu-not-in-container"] == ids(detect(root))[:1]
+    assert [expected] == ids(detect(root))[:1]
 
 
 @pytest.mark.usefixtures("no_driver_here")

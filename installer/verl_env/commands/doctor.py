@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from verl_env.doctor.known import AREAS, KNOWN
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
+    from verl_env.doctor.look import Check
     from verl_env.doctor.situation import Situation, Subject
     from verl_env.node.facts import Finding
     from verl_env.node.host import Host
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 FINDINGS = 8  # the exit code that says: something was found
 _BUDGET = 1.5  # seconds for everything, without --deep
-_PATIENCE = 1.0  # seconds for one child: a driver library, a Python, a compiler
+_PATIENCE = 0.8  # seconds for one child: a driver library, a Python, a compiler
 _DEEP_BUDGET, _DEEP_PATIENCE = 60.0, 20.0
 
 
@@ -63,7 +66,7 @@ def run(args: argparse.Namespace) -> Result:
 
 def examine(args: argparse.Namespace) -> tuple[Situation, list[Finding], list[str]]:
     """Gather what there is to know, and look at every area that is wanted."""
-    from verl_env.doctor.look import look, timed_out
+    from verl_env.doctor.look import in_haste, look, timed_out
     from verl_env.doctor.situation import Situation
     from verl_env.matrix.load import read_matrix
     from verl_env.node.facts import Node
@@ -75,7 +78,7 @@ def examine(args: argparse.Namespace) -> tuple[Situation, list[Finding], list[st
     budget, patience = (_DEEP_BUDGET, _DEEP_PATIENCE) if patiently else (_BUDGET, _PATIENCE)
     host = Host(patience=patience)
     areas = [area for area in AREAS if area in (args.only or AREAS) and area not in (args.skip or ())]
-    node, here = Later(lambda: _node(args, host)), not _described(args)
+    node, here = Later(lambda: _node(args, host, 0.7 * budget)), not _described(args)
     subject = Later(lambda: _subject(args, host, patience))
     matrix, _ = read_matrix(args.matrix)
     late: list[Finding] = []
@@ -83,16 +86,18 @@ def examine(args: argparse.Namespace) -> tuple[Situation, list[Finding], list[st
         known = node.get(max(0.01, started + 0.75 * budget - time.monotonic()))
     except TimeoutError:
         known = Node()
-        late += [timed_out("node")] if {"node", "gpu"} & set(areas) else []
+        late += [timed_out("node")] if {"node", "gpu", "room"} & set(areas) else []  # room has the folders from it
     try:
         environment = subject.get(max(0.01, started + 0.8 * budget - time.monotonic()))
     except TimeoutError:
         environment = None
         late += [timed_out("environment")] if {"environment", "build"} & set(areas) else []
         areas = [area for area in areas if area != "environment"]
+    if not patiently:
+        known = replace(known, findings=tuple(in_haste(it) for it in known.findings))
     situation = Situation(host=host, node=known, here=here, deep=args.deep, subject=environment, matrix=matrix)
-    findings = look(situation, areas, until=started + budget)
-    return situation, [*late, *findings, *_asked_for(args, situation)], areas
+    findings = look(situation, areas, until=started + budget, asked_for=_asked_for(args))
+    return situation, [*late, *findings], areas
 
 
 def _described(args: argparse.Namespace) -> bool:
@@ -101,7 +106,7 @@ def _described(args: argparse.Namespace) -> bool:
     return is_described(args)
 
 
-def _node(args: argparse.Namespace, host: Host) -> Any:
+def _node(args: argparse.Namespace, host: Host, limit: float) -> Any:
     """Return the node that is described, or measure this one."""
     from verl_env.matrix.load import load_matrix
     from verl_env.node.arguments import node_from_arguments
@@ -109,7 +114,7 @@ def _node(args: argparse.Namespace, host: Host) -> Any:
 
     if _described(args):
         return node_from_arguments(args, names=load_matrix(args.matrix).gpu_names() if args.gpu else {})
-    return probe_node(folders=_folders(), interpreters=False, host=host)
+    return probe_node(folders=_folders(), interpreters=False, host=host, limit=limit)
 
 
 def _folders() -> dict[str, Path]:
@@ -136,18 +141,18 @@ def _subject(args: argparse.Namespace, host: Host, patience: float) -> Subject |
         return None
 
 
-def _asked_for(args: argparse.Namespace, situation: Situation) -> list[Finding]:
-    """Look at the model and the cluster that were named: these take the time they take, within their limits."""
-    found: list[Finding] = []
+def _asked_for(args: argparse.Namespace) -> list[tuple[str, Check]]:
+    """Return the checks of the model and of the cluster that were named, each with its area."""
+    asked: list[tuple[str, Check]] = []
     if args.hf_model:
         from verl_env.doctor.hub_model import check_model
 
-        found += check_model(situation, args.hf_model)
+        asked.append(("huggingface", partial(check_model, model=args.hf_model)))
     if args.ray is not None:
         from verl_env.doctor.check_ray import check_cluster
 
-        found += check_cluster(situation, args.ray or None)
-    return found
+        asked.append(("ray", partial(check_cluster, address=args.ray or None)))
+    return asked
 
 
 def plain(finding: Finding) -> dict[str, Any]:

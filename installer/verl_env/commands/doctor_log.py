@@ -91,7 +91,7 @@ def _node(args: argparse.Namespace) -> Any:
         from verl_env.matrix.load import load_matrix
 
         return node_from_arguments(args, names=load_matrix(args.matrix).gpu_names() if args.gpu else {})
-    return probe_node(host=Host(patience=_PATIENCE), interpreters=False)
+    return probe_node(host=Host(patience=_PATIENCE), interpreters=False, limit=_PATIENCE)
 
 
 def _plain(one: Explanation) -> dict[str, Any]:

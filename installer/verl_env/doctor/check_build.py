@@ -47,7 +47,10 @@ def _compiler(situation: Situation) -> Iterator[Finding]:
         source = Path(folder) / "probe.c"
         source.write_text(_PROGRAM, encoding="ascii")
         done = host.run([program, source, "-o", Path(folder) / "probe"], limit=_SECONDS if not situation.deep else 20)
-    if done.returncode and not done.timed_out:
+    if done.timed_out:
+        evidence = f"build: {program} did not compile three lines within {done.seconds:.2g} s"
+        yield found("probe-timed-out", evidence, "`verl-env doctor --only build --deep` waits longer")
+    elif done.returncode:
         evidence = f"{program}: {' '.join(done.tail(2))[:300]}"
         yield found("compiler-broken", evidence, "have libc's headers installed (libc6-dev, glibc-devel)")
 

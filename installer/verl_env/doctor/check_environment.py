@@ -28,8 +28,11 @@ def check_environment(situation: Situation) -> Iterator[Finding]:
     if subject is None:
         yield found("no-environment", "no `current` environment", "`verl-env install` builds one", severity="warning")
         return
-    if subject.error:
-        evidence = f"{subject.python}: {subject.error}"
+    evidence = f"{subject.python}: {subject.error}"
+    if subject.late and not situation.deep:
+        action = "`verl-env doctor --only environment --deep` waits longer"
+        yield found("probe-timed-out", f"environment: {evidence}", action)
+    elif subject.error:
         yield found(
             "environment-broken", evidence, "build it again: `verl-env repair`, or `verl-env install`", severity="error"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
 _GCS_PORT, _DASHBOARD_PORT = 6379, 8265
 _SOCKET_PATH_MOST = 107  # unix(7): sun_path
 _RAYS_OWN = len("/ray/session_2026-11-30_15-00-00_123456_1234567/sockets/plasma_store")
-_CONNECT_SECONDS = 0.7
+_CONNECT_SECONDS, _PATIENT_SECONDS = 0.6, 5.0
+# What a client of HTTP/2 begins with (RFC 9113, 3.4): the preface and empty settings. A gRPC server, as the head is,
+# answers with settings of its own at once; a stopped head, or another program, does not.
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + struct.pack(">IBI", 0x04, 0, 0)
+_SETTINGS = 0x04
+_HEADER_BYTES = 9
 _JOIN_SECONDS = 40.0
 _LOCAL = ("127.0.0.1", "localhost", "::1", "0.0.0.0")  # noqa: S104 - named to be judged, nothing is bound
 
@@ -37,7 +43,7 @@ def check_ray(situation: Situation) -> Iterator[Finding]:
     environ = situation.environ
     address = environ.get("RAY_ADDRESS")
     if address:
-        yield from judge_address(address, "RAY_ADDRESS", in_container=situation.node.container is not None)
+        yield from judge_address(address, "RAY_ADDRESS", situation)
     length = len(str(temp_folder(environ))) + _RAYS_OWN
     if length > _SOCKET_PATH_MOST:
         evidence = f"{temp_folder(environ)}: a socket's path would have {length} bytes, {_SOCKET_PATH_MOST} are allowed"
@@ -48,7 +54,7 @@ def check_ray(situation: Situation) -> Iterator[Finding]:
     yield from _first_process(situation)
 
 
-def judge_address(address: str, source: str, *, in_container: bool = False) -> Iterator[Finding]:
+def judge_address(address: str, source: str, situation: Situation) -> Iterator[Finding]:
     """Judge one address, and see whether somebody answers there."""
     place = place_of(address)
     if place is None:
@@ -61,10 +67,9 @@ def judge_address(address: str, source: str, *, in_container: bool = False) -> I
             evidence,
             f"set {source} to {host}:{_GCS_PORT} for drivers; http://{host}:{_DASHBOARD_PORT} is for `ray job submit`",
         )
-        if port == _DASHBOARD_PORT:
-            return
-    fault = connect_fault(host, port)
-    if fault and in_container and host in _LOCAL:
+        return
+    fault = head_fault(host, port, situation)
+    if fault and source == "RAY_ADDRESS" and situation.node.container and host in _LOCAL:
         yield found(
             "ray-address-loopback",
             f"{source}=`{address}`, in a container",
@@ -90,14 +95,29 @@ def place_of(address: str) -> tuple[str, int] | None:
         return None
 
 
-def connect_fault(host: str, port: int) -> str:
-    """Open a connection and close it; return why it did not work, or nothing."""
+def head_fault(host: str, port: int, situation: Situation) -> str:
+    """Greet who listens there; return why that is no Ray head that answers, or nothing."""
+    seconds = _PATIENT_SECONDS if situation.deep else _CONNECT_SECONDS
+    with_tls = situation.environ.get("RAY_USE_TLS", "0") not in ("", "0")
     try:
-        socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
+        with socket.create_connection((host, port), timeout=seconds) as stream:
+            if with_tls:  # only a client with the cluster's certificates is answered
+                return ""
+            stream.sendall(_HELLO)
+            answer = _read(stream, _HEADER_BYTES)
+    except TimeoutError:
+        return f"no answer within {seconds:g} s"
     except OSError as err:
-        late = isinstance(err, TimeoutError)
-        return f"no answer within {_CONNECT_SECONDS:g} s" if late else err.strerror or str(err)
-    return ""
+        return err.strerror or str(err)
+    return "" if answer[3:4] == bytes([_SETTINGS]) else "somebody else than a Ray head listens there"
+
+
+def _read(stream: socket.socket, size: int) -> bytes:
+    """Read so many bytes, or fewer where the other side hangs up."""
+    read = b""
+    while len(read) < size and (more := stream.recv(size - len(read))):
+        read += more
+    return read
 
 
 def remembered(environ: Mapping[str, str]) -> tuple[Path, str] | None:
@@ -113,7 +133,7 @@ def _remembered(situation: Situation) -> Iterator[Finding]:
     """Find a remembered cluster that does not answer."""
     known = remembered(situation.environ)
     place = place_of(known[1]) if known else None
-    if known and place and (fault := connect_fault(*place)):
+    if known and place and (fault := head_fault(*place, situation)):
         action = "`ray stop` on this node (it ends Ray processes of yours), which removes it"
         yield found("ray-stale-session", f"{known[0]} says {known[1]}: {fault}", action)
 
@@ -133,7 +153,7 @@ def check_cluster(situation: Situation, address: str | None) -> Iterator[Finding
     place = place_of(chosen)
     if place is None:
         place = place_of(known[1]) if known else ("127.0.0.1", _GCS_PORT)
-    faults = list(judge_address(chosen, "the address", in_container=False)) if place else []
+    faults = list(judge_address(chosen, "the address", situation)) if place else []
     yield from faults
     if faults or place is None:
         return
@@ -192,6 +212,9 @@ def _judge_node(node: dict[str, Any], situation: Situation) -> Iterator[Finding]
         yield found(
             "ray-object-store", evidence, "give /dev/shm more room, or start Ray with --object-store-memory=BYTES"
         )
+    if not own:
+        evidence = f"{name}: {node.get('error') or 'no answer'}"[:300]
+        yield found("probe-failed", evidence, "see that node's logs in /tmp/ray/session_latest/logs")
     limit = own.get("limit")
     memory = resources.get("memory")
     if limit and memory and memory > limit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import tempfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from verl_env.doctor.known import found
@@ -39,15 +39,7 @@ def check_room(situation: Situation) -> Iterator[Finding]:
             f"`ulimit -n {min(65536, hard) if hard > 0 else 65536}`",
         )
     yield from _cgroup(situation)
-    for folder in situation.node.folders:
-        if folder.free_bytes is not None and folder.free_bytes < _CACHE_FREE:
-            evidence = f"{folder.path}: {human_bytes(folder.free_bytes)} free ({folder.source})"
-            yield found(
-                "home-full",
-                evidence,
-                "make room, or name another folder with --home",
-                what=f"the {folder.role} folder has little room",
-            )
+    yield from _folders(situation)
 
 
 def _shared_memory(situation: Situation) -> Iterator[Finding]:
@@ -94,6 +86,27 @@ def _temporary(situation: Situation) -> Iterator[Finding]:
         )
 
 
+def _folders(situation: Situation) -> Iterator[Finding]:
+    """Look at what installations write to, as the node's probe saw it: it has a time limit for each."""
+    for folder in situation.node.folders:
+        fault = folder.error or ("" if folder.writable else "it cannot be written")
+        if fault:
+            yield found(
+                "home-unusable",
+                f"{folder.path}: {fault} ({folder.source})",
+                "name a folder that can be written with --home (VERL_ENV_HOME) and UV_CACHE_DIR",
+                severity="error",
+                what=f"the {folder.role} folder cannot be used",
+            )
+        elif folder.free_bytes is not None and folder.free_bytes < _CACHE_FREE:
+            yield found(
+                "home-full",
+                f"{folder.path}: {human_bytes(folder.free_bytes)} free ({folder.source})",
+                "make room, or name another folder with --home",
+                what=f"the {folder.role} folder has little room",
+            )
+
+
 def write_fault(folder: Path) -> str:
     """Try to write a file that vanishes at once; return why it cannot be done, or nothing."""
     try:
@@ -112,18 +125,28 @@ def memory_limit(situation: Situation) -> tuple[int | None, int | None]:
     for line in (situation.host.read("/proc/meminfo") or "").splitlines():
         if line.startswith("MemTotal:"):
             total = int(line.split()[1]) * 1024
-    limits = []
-    own = (situation.host.read("/proc/self/cgroup") or "").splitlines()
-    for line in own:
-        number, _, path = line.partition(":")[0], *line.split(":", 2)[1:]
-        base = "/sys/fs/cgroup" if number == "0" else "/sys/fs/cgroup/memory"
-        name = "memory.max" if number == "0" else "memory.limit_in_bytes"
-        for folder in (path, ""):
-            text = (situation.host.read(f"{base}{folder}/{name}") or "").strip()
-            if text.isdigit():
-                limits.append(int(text))
-    limit = min((it for it in limits if total is None or it < total), default=None)
-    return limit, total
+    texts = [situation.host.read(path) or "" for path in limit_files(situation.host.read("/proc/self/cgroup") or "")]
+    limits = [int(text) for text in texts if text.strip().isdigit()]
+    return min((it for it in limits if total is None or it < total), default=None), total
+
+
+def limit_files(own: str) -> list[str]:
+    """Return the files that may hold a limit for a process, from its /proc/PID/cgroup: each group's above it counts.
+
+    Inside a container the path may be the host's; the topmost folder is then the container's own group.
+    """
+    files = []
+    for line in own.splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            base, name = "/sys/fs/cgroup", "memory.max"
+        elif "memory" in controllers.split(","):
+            base, name = "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        groups = PurePosixPath(path)
+        files += [f"{base}{str(group).rstrip('/')}/{name}" for group in (groups, *groups.parents)]
+    return files
 
 
 def _cgroup(situation: Situation) -> Iterator[Finding]:

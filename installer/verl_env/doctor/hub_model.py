@@ -153,8 +153,8 @@ def _absent(situation: Situation, places: Places, model: str) -> Iterator[Findin
     if status is None:
         yield found(
             "hf-unreachable",
-            f"{endpoint} does not answer; {where}",
-            "check the network and proxy (HTTPS_PROXY), or set HF_ENDPOINT to a mirror",
+            f"{endpoint} does not answer within {_patience(situation):g} s; {where}",
+            "check the network and proxy (HTTPS_PROXY), or set HF_ENDPOINT to a mirror; --deep waits longer",
             severity="error",
         )
     elif status in (401, 403):
@@ -170,7 +170,13 @@ def _status(url: str, situation: Situation, places: Places) -> int | None:
     """Ask the hub about the model, with the token when there is one; None when it does not answer."""
     from verl_env.fetch import status_code
 
-    return status_code(url, bearer=situation.environ.get("HF_TOKEN") or _token(places))
+    token = situation.environ.get("HF_TOKEN") or _token(places)
+    return status_code(url, bearer=token, seconds=_patience(situation))
+
+
+def _patience(situation: Situation) -> float:
+    """Return how many seconds the hub has."""
+    return 5.0 if situation.deep else 0.7
 
 
 def _token(places: Places) -> str:

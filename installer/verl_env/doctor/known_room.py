@@ -36,4 +36,9 @@ ROOM: dict[str, Known] = {
     "home-full": Known(
         area="room", title="the folder of environments or caches has no room", why="installs and downloads stop there"
     ),
+    "home-unusable": Known(
+        area="room",
+        title="the folder of environments or caches cannot be used",
+        why="nothing can be installed, and what is there may not start",
+    ),
 }

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from verl_env.doctor.situation import Situation
     from verl_env.node.facts import Finding
 
+    Check = Callable[[Situation], Iterator[Finding]]
+
 _SEVERITIES = ("error", "warning")
 
 
-def checks() -> dict[str, Callable[[Situation], Iterator[Finding]]]:
+def checks() -> dict[str, Check]:
     """Return the check of each area, in the order in which findings are shown."""
     from verl_env.doctor.check_build import check_build
     from verl_env.doctor.check_environment import check_environment
@@ -40,11 +42,17 @@ def checks() -> dict[str, Callable[[Situation], Iterator[Finding]]]:
     }
 
 
-def look(situation: Situation, areas: Iterable[str], *, until: float) -> list[Finding]:
-    """Run the checks of some areas together, up to a moment of time.monotonic(); worst first, then in their order."""
+def look(
+    situation: Situation, areas: Iterable[str], *, until: float, asked_for: Iterable[tuple[str, Check]] = ()
+) -> list[Finding]:
+    """Run the checks of some areas together, up to a moment of time.monotonic(); worst first, then in their order.
+
+    `asked_for` are checks of what the user named, each with its area.
+    """
     wanted = set(areas)
-    started = {name: Later(partial(_listed, check, situation)) for name, check in checks().items() if name in wanted}
-    findings = [finding for name, later in started.items() for finding in _get(name, later, until)]
+    chosen = [*((name, check) for name, check in checks().items() if name in wanted), *asked_for]
+    started = [(name, Later(partial(_listed, check, situation))) for name, check in chosen]
+    findings = [finding for name, later in started for finding in _get(name, later, until)]
     return in_order(findings)
 
 
@@ -59,8 +67,16 @@ def _get(name: str, later: Later[list[Finding]], until: float) -> list[Finding]:
         return [found("probe-failed", evidence, "report it, with the output of `verl-env doctor -v`")]
 
 
-def _listed(check: Callable[[Situation], Iterator[Finding]], situation: Situation) -> list[Finding]:
+def _listed(check: Check, situation: Situation) -> list[Finding]:
     return list(check(situation))
+
+
+def in_haste(finding: Finding) -> Finding:
+    """Take back that something hangs: within a second that is only late, as a driver without persistence mode is."""
+    if not finding.id.endswith("-hung"):
+        return finding
+    action = "`verl-env doctor --only node --deep` waits longer, and says whether it hangs"
+    return found("probe-timed-out", finding.evidence, action)
 
 
 def timed_out(area: str) -> Finding:

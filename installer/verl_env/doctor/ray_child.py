@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
+
+_SECONDS = 15  # for all nodes together: a worker process starts on each
 
 
 def say(**values: Any) -> None:
@@ -24,20 +26,34 @@ def look() -> dict[str, Any]:
 
     import ray  # type: ignore[import-not-found]
 
-    def read(path: str) -> str:
-        try:
-            return Path(path).read_text(encoding="ascii").strip()
-        except OSError:
-            return ""
-
     room = os.statvfs("/dev/shm")  # noqa: S108 - shared memory, not a temporary file
-    limit = read("/sys/fs/cgroup/memory.max") or read("/sys/fs/cgroup/memory/memory.limit_in_bytes")
     return {
         "ray": ray.__version__,
         "python": platform.python_version(),
         "shm": room.f_blocks * room.f_frsize,
-        "limit": int(limit) if limit.isdigit() else None,
+        "limit": memory_limit(),
     }
+
+
+def memory_limit() -> int | None:
+    """Return the least that a cgroup of this process allows, its own and those above; None where none says."""
+    limits = []
+    for line in read("/proc/self/cgroup").splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number != "0" and "memory" not in controllers.split(","):
+            continue
+        base, name = ("", "memory.max") if number == "0" else ("/memory", "memory.limit_in_bytes")
+        groups = PurePosixPath(path)
+        limits += [read(f"/sys/fs/cgroup{base}{group}/{name}") for group in (groups, *groups.parents)]
+    return min((int(it) for it in limits if it.isdigit()), default=None)
+
+
+def read(path: str) -> str:
+    """Return a small file's text; nothing when it is not there."""
+    try:
+        return Path(path).read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 def cluster_versions(address: str) -> dict[str, Any]:
@@ -77,6 +93,7 @@ def main(address: str) -> None:
         task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote()
         for node in nodes
     ]
+    ray.wait(asked, num_returns=len(asked), timeout=_SECONDS)
     answers = []
     for node, reference in zip(nodes, asked):  # noqa: B905 - Pythons before 3.10 run this too
         known = {
@@ -85,7 +102,7 @@ def main(address: str) -> None:
             "store": node.get("ObjectStoreSocketName"),
         }
         try:
-            known["said"] = ray.get(reference, timeout=8)
+            known["said"] = ray.get(reference, timeout=0.1)
         except Exception as err:  # noqa: BLE001
             known["error"] = f"{type(err).__name__}: {err}"
         answers.append(known)

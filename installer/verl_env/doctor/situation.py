@@ -28,7 +28,10 @@ print(json.dumps({
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """The environment that is looked at. `answers` is what its Python said of itself; empty when it did not start."""
+    """The environment that is looked at. `answers` is what its Python said of itself; empty when it did not start.
+
+    `late` is whether it was ended because its time was over.
+    """
 
     folder: Path
     python: Path
@@ -37,6 +40,7 @@ class Subject:
     packages: tuple[Package, ...] = ()
     answers: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
+    late: bool = False
 
     def version_of(self, name: str) -> str | None:
         """Return the version of an installed package."""
@@ -91,7 +95,7 @@ def find_subject(given: str | None, host: Host, *, limit: float) -> Subject | No
         folder, receipt = find_environment(given)
     layout = find_layout(str(folder))
     python = _python_of(given, folder)
-    answers, error = _ask(python, host, limit)
+    answers, error, late = _ask(python, host, limit)
     return Subject(
         folder=folder,
         python=python,
@@ -100,6 +104,7 @@ def find_subject(given: str | None, host: Host, *, limit: float) -> Subject | No
         packages=_packages(layout.folders),
         answers=answers,
         error=error,
+        late=late,
     )
 
 
@@ -110,8 +115,8 @@ def _python_of(given: str | None, folder: Path) -> Path:
     return next((it for name in ("python", "python3") if (it := folder / "bin" / name).exists()), folder / "bin/python")
 
 
-def _ask(python: Path, host: Host, limit: float) -> tuple[dict[str, Any], str]:
-    """Run the Python, isolated from variables and user site."""
+def _ask(python: Path, host: Host, limit: float) -> tuple[dict[str, Any], str, bool]:
+    """Run the Python, isolated from variables and user site: its answers, else why there are none."""
     done = host.run([python, "-I", "-S", "-c", _SCRIPT], limit=limit)
     try:
         answers = json.loads(done.stdout)
@@ -121,8 +126,8 @@ def _ask(python: Path, host: Host, limit: float) -> tuple[dict[str, Any], str]:
             if done.timed_out
             else " ".join(done.tail(1)) or f"ends with {done.returncode}"
         )
-        return {}, said
-    return (answers, "") if isinstance(answers, dict) else ({}, "no answer")
+        return {}, said, done.timed_out
+    return (answers, "", False) if isinstance(answers, dict) else ({}, "no answer", False)
 
 
 def _packages(folders: tuple[Path, ...]) -> tuple[Package, ...]:

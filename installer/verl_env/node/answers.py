@@ -65,7 +65,7 @@ def merge_lines(text: str) -> dict[str, Any]:
 def find_fault(done: Completed, said: dict[str, Any], library: str) -> tuple[str, str]:
     """Return the kind of failure and its words, or two empty strings when the child came to its end."""
     if done.timed_out:
-        return "hung", f"{library} did not answer within {done.seconds:.0f} s and was ended"
+        return "hung", f"{library} did not answer within {done.seconds:.2g} s and was ended"
     if done.returncode < 0:
         return "crashed", f"{library} ended its process with signal {-done.returncode}"
     if done.returncode > 0:

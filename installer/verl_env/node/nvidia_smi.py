@@ -76,7 +76,7 @@ def ask_nvidia_smi(host: Host) -> SmiAnswer | None:
         done, fields = _query(host, program, _OLD_FIELDS), _OLD_FIELDS
     if done.timed_out:
         return SmiAnswer(
-            path=str(program), error=f"nvidia-smi did not answer within {done.seconds:.0f} s and was ended"
+            path=str(program), error=f"nvidia-smi did not answer within {done.seconds:.2g} s and was ended"
         )
     if done.returncode != 0:
         return SmiAnswer(path=str(program), error=_words(done))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
@@ -23,12 +25,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 T = TypeVar("T")
+_LEAST = 0.1
 
 
 def probe_node(
-    *, folders: Mapping[str, Path] = MappingProxyType({}), interpreters: bool = True, host: Host | None = None
+    *,
+    folders: Mapping[str, Path] = MappingProxyType({}),
+    interpreters: bool = True,
+    host: Host | None = None,
+    limit: float | None = None,
 ) -> Node:
-    """Return what this machine is. What cannot be read is None, with a finding when that is a fault."""
+    """Return what this machine is. What cannot be read is None, with a finding when that is a fault.
+
+    `limit` is how many seconds all of it may take (default: two children one after the other, and a little).
+    """
     host = host or Host()
     failed: list[Finding] = []
     asked_nvml = Later(partial(ask_nvml, host))
@@ -36,10 +46,10 @@ def probe_node(
     toolkits = Later(partial(find_toolkits, host))
     pythons = Later(partial(find_interpreters, host)) if interpreters else None
     rooms = Later(partial(probe_folders, host, folders))
-    limit = 2 * host.patience + 1
-    cuda = _get_library("libcuda", asked_cuda, limit, failed)
-    nvml = _get_library("NVML", asked_nvml, limit, failed)
-    stack = assemble_stack(host, nvml, cuda)
+    until = time.monotonic() + (2 * host.patience + 1 if limit is None else limit)
+    cuda = _get_library("libcuda", asked_cuda, until, failed)
+    nvml = _get_library("NVML", asked_nvml, until, failed)
+    stack = assemble_stack(replace(host, patience=_left(until, host.patience)), nvml, cuda)
     glibc = system.read_glibc()
     return Node(
         driver=stack.driver,
@@ -49,7 +59,7 @@ def probe_node(
         gpus=stack.gpus,
         gpu_pairs=stack.gpu_pairs,
         nvidia_device=stack.nvidia_device,
-        toolkits=_get("toolkits", toolkits, (), limit, failed),
+        toolkits=_get("toolkits", toolkits, (), until, failed),
         glibc=glibc,
         machine=system.read_machine(),
         cpu=system.read_cpu(host),
@@ -59,16 +69,21 @@ def probe_node(
         wsl=stack.wsl,
         scheduler=system.find_scheduler(host),
         other_accelerators=stack.other_accelerators,
-        interpreters=_get("interpreters", pythons, (), limit, failed) if pythons else (),
-        folders=_get("folders", rooms, (), limit, failed),
+        interpreters=_get("interpreters", pythons, (), until, failed) if pythons else (),
+        folders=_get("folders", rooms, (), until, failed),
         findings=(*stack.findings, *(() if glibc else (_no_glibc(),)), *failed),
     )
 
 
-def _get(name: str, started: Later[T], otherwise: T, limit: float, failed: list[Finding]) -> T:
+def _left(until: float, most: float = float("inf")) -> float:
+    """Return the seconds that are left until a moment of time.monotonic(), a little in any case."""
+    return min(most, max(_LEAST, until - time.monotonic()))
+
+
+def _get(name: str, started: Later[T], otherwise: T, until: float, failed: list[Finding]) -> T:
     """Return a probe's result; when there is none, add a finding and go on without it."""
     try:
-        return started.get(limit)
+        return started.get(_left(until))
     except Exception as err:  # noqa: BLE001 - whatever it was, the other facts are still worth having
         failed.append(
             Finding(
@@ -83,14 +98,14 @@ def _get(name: str, started: Later[T], otherwise: T, limit: float, failed: list[
         return otherwise
 
 
-def _get_library(library: str, started: Later[LibraryAnswer], limit: float, failed: list[Finding]) -> LibraryAnswer:
+def _get_library(library: str, started: Later[LibraryAnswer], until: float, failed: list[Finding]) -> LibraryAnswer:
     """Return what a library answered; one whose child cannot even be killed is stuck in the driver."""
     try:
-        return started.get(limit)
+        return started.get(_left(until))
     except TimeoutError:
         return LibraryAnswer(library=library, found=True, fault="hung", said="its process hangs in the kernel")
     except Exception:  # noqa: BLE001 - _get makes it a finding
-        return _get(library, started, LibraryAnswer(library=library, found=False), 0, failed)
+        return _get(library, started, LibraryAnswer(library=library, found=False), until, failed)
 
 
 def _no_glibc() -> Finding:
