@@ -247,6 +247,16 @@ def test_what_is_explained_and_what_is_not(env):
     ]
 
 
+@pytest.mark.parametrize(("cuda", "explained"), [("12", False), ("13", True), ("", True)])
+def test_an_explanation_for_one_cuda(env, cuda, explained):
+    """One that holds for sets of another CUDA major explains nothing here."""
+    env.package("saver", env.compile("saver/_C.so", needs=(env.stub("libgone.so.7"),)))
+    known = Explained(
+        package="saver", kind="library-missing", files=("*",), libraries=("*",), reason="known", cuda=cuda
+    )
+    assert explained is bool(the(env.findings(Known(explained=(known,)))).explanation)
+
+
 def test_every_explanation_has_a_reason():
     """What is shipped as known says a package, a kind that exists, patterns and why."""
     known = read_known()

@@ -48,13 +48,17 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """What upstream is known to ship like this, files and libraries as patterns (`*`), and why it does no harm."""
+    """What upstream is known to ship like this, files and libraries as patterns (`*`), and why it does no harm.
+
+    `cuda` is the major of the sets that it holds for; empty for all.
+    """
 
     package: str
     kind: str
     files: tuple[str, ...]
     libraries: tuple[str, ...]
     reason: str
+    cuda: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +117,9 @@ def judge(subject: Subject, known: Known) -> tuple[Finding, ...]:
         for finding in (*_libraries(file, subject, where[file.path]), *_symbols(file, subject))
     ]
     found += _copies(subject)
-    return tuple(_explain(finding, known.explained) for finding in found)
+    major = (subject.cuda or "").split(".")[0]
+    explained = [it for it in known.explained if it.cuda in ("", major)]
+    return tuple(_explain(finding, explained) for finding in found)
 
 
 def _explain(finding: Finding, known: Iterable[Explained]) -> Finding:

@@ -29,7 +29,7 @@ def vllm(on, parallel):
         model = small_model_folder(folder)
         llm = engine.LLM(
             model=folder, dtype="bfloat16", tensor_parallel_size=int(parallel), gpu_memory_utilization=0.3,
-            max_model_len=128, max_num_seqs=4, seed=0, **_without_multicast(),
+            max_model_len=128, max_num_seqs=4, num_gpu_blocks_override=512, seed=0, **_without_multicast(),
         )  # fmt: skip
         sampling = engine.SamplingParams(temperature=0.0, max_tokens=TOKENS, ignore_eos=True, logprobs=1)
         outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in PROMPTS], sampling)
@@ -63,7 +63,7 @@ def sglang(on, parallel):
         model = small_model_folder(folder)
         llm = engine.Engine(
             model_path=folder, dtype="bfloat16", tp_size=int(parallel), mem_fraction_static=0.3, context_length=128,
-            max_running_requests=4, cuda_graph_max_bs=4, random_seed=0, log_level="error",
+            max_running_requests=4, max_total_tokens=4096, cuda_graph_max_bs=4, random_seed=0, log_level="error",
         )  # fmt: skip
         sampling = {"temperature": 0.0, "max_new_tokens": TOKENS, "ignore_eos": True}
         outputs = llm.generate(input_ids=[list(it) for it in PROMPTS], sampling_params=sampling, return_logprob=True)

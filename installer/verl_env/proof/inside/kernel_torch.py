@@ -7,7 +7,10 @@ from expecting import CheckError, Skip, expect_near
 # Relative to the norm of the result. One rounding of it is 2^-9/√3 for bfloat16 and 2^-12/√3 for float16; ten of them
 # are allowed, and a wrong kernel is off by about 1.
 LIMITS = {"float32": 1e-4, "float16": 2e-3, "bfloat16": 1e-2}
+ATTENTION_LIMIT = 5e-2  # its weights and their gradients are rounded on the way too
 SIZE = 1024
+# How torch says that a kernel is not there for these inputs; cuDNN says it in its own words.
+NO_KERNEL = ("No available kernel", "No viable backend", "No execution plans", "No valid execution plans")
 
 
 def devices(on):
@@ -84,12 +87,12 @@ def _by(backend, place):
         try:
             found = _attend(*(part.to(place) for part in parts))
         except RuntimeError as err:
-            if "No available kernel" in str(err) or "No viable backend" in str(err):
+            if any(words in str(err) for words in NO_KERNEL):
                 return None
             raise
     what = ("output", "gradient of q", "gradient of k", "gradient of v")
     return max(
-        expect_near(right, here, 2e-2, f"{backend.name}, {word} on {place}")
+        expect_near(right, here, ATTENTION_LIMIT, f"{backend.name}, {word} on {place}")
         for right, here, word in zip(reference, found, what, strict=True)
     )
 
