@@ -200,7 +200,7 @@ def test_what_is_missing_is_named(world):
     done = tool("install", "--row", "tiny", "--driver", "595.10.05")
     assert 0 == done.code, done.err
     assert (False, None) == ((tool.current.resolve() / "cuda").exists(), exported(tool)["CUDA_HOME"])
-    assert "the lock lacks nvidia-cuda-cccl (the C++ library that torch's headers use)" in done.err
+    assert "it lacks nvidia-cuda-cccl (the C++ library that torch's headers use)" in done.err
     assert "these do not work: torch extensions (torch.utils.cpp_extension)" in done.err
 
 

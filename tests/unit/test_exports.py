@@ -55,9 +55,9 @@ def test_note_names_toolkits_of_other_minors(facts):
 
 def test_note_names_what_will_not_work(facts):
     """What compiles at run time is named one by one, and so is why the environment's own toolkit is none."""
-    own = Toolkit(path=f"{FOLDER}/cuda", source="tests", error="the lock lacks nvidia-cuda-cccl")
+    own = Toolkit(path=f"{FOLDER}/cuda", source="tests", error="it lacks nvidia-cuda-cccl")
     _, notes = exported(facts, own, compiling=("flashinfer's JIT", "DeepGEMM"))
-    assert "(found: the lock lacks nvidia-cuda-cccl at /envs/a/cuda)" in notes[0]
+    assert "(found: it lacks nvidia-cuda-cccl at /envs/a/cuda)" in notes[0]
     assert notes[0].endswith("Without nvcc these do not work: flashinfer's JIT, DeepGEMM")
 
 

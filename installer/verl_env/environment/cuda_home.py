@@ -43,11 +43,7 @@ _NEEDED = (
     ("nvidia-cuda-crt", "include/crt/host_config.h", "the compiler's headers"),
     ("nvidia-nvvm", "nvvm/bin/cicc", "the compiler's back end"),
     ("nvidia-cuda-runtime", "include/cuda_runtime.h", "the runtime's headers and libraries"),
-    (
-        "nvidia-cuda-cccl",
-        "include/cccl/cuda/std/version",
-        "the C++ library that torch's headers use",
-    ),
+    ("nvidia-cuda-cccl", "include/cccl/cuda/std/version", "the C++ library that torch's headers use"),
 )
 
 
@@ -84,7 +80,7 @@ def own_toolkit(folder: Path, lock: Lock, overlay: Overlay | None) -> Toolkit | 
     if not any("bin/nvcc" in piece.files for piece in pieces):
         return None
     if missing := missing_from(pieces):
-        return Toolkit(path=str(folder / FOLDER), source=_SOURCE, error=f"the lock lacks {', '.join(missing)}")
+        return Toolkit(path=str(folder / FOLDER), source=_SOURCE, error=f"it lacks {', '.join(missing)}")
     assemble(folder, pieces, lock.table.arch)
     return read_toolkit(Host(patience=_PATIENCE), folder / FOLDER, _SOURCE)
 
