@@ -40,6 +40,7 @@ def build_wheel(out, config_settings=None, metadata_directory=None):
         words = ["cc", "-fPIC", "-c", source, "-o", object + ".part", "-I" + sysconfig.get_path("include")]
         done = subprocess.run(words + ["-DARCHITECTURE=" + capability], capture_output=True, text=True)
         if done.returncode:
+            print("[%d/%d] %s" % (number, len(todo), " ".join(words)), flush=True)
             fail(object, done.stderr)
         os.rename(object + ".part", object)
         print("[%d/%d] %s" % (number, len(todo), " ".join(words)), flush=True)

@@ -115,12 +115,13 @@ def test_jobs(cores, free_gb, expected):
 
 NINJA = """[1/3] c++ -MMD -MF /x/api.o.d -c /x/api.cpp -o /x/api.o -DA
 warning: -Werror=format is on
+[2/3] /cuda/bin/nvcc -Werror -c /x/b.cu -o /x/b.o
 FAILED: [code=2] /x/b.o
 /cuda/bin/nvcc -Werror -c /x/b.cu -o /x/b.o
 /x/b.cu(12): warning: never used
 /x/b.cu(14): error: identifier "qq" is undefined
 1 error detected in the compilation of "/x/b.cu".
-[2/3] /cuda/bin/nvcc -c /x/c.cu -o /x/c.o
+[3/3] /cuda/bin/nvcc -c /x/c.cu -o /x/c.o
 /x/c.cu(1): error: another
 ninja: build stopped: subcommand failed.
 Traceback (most recent call last):
@@ -130,7 +131,7 @@ RuntimeError: Error compiling objects for extension
 
 def test_steps_are_read():
     """Each step that ended, with the object that it made."""
-    assert [(1, 3, "api"), (2, 3, "c")] == [(it.done, it.total, it.what) for it in steps_in(NINJA)]
+    assert [(1, 3, "api"), (3, 3, "c")] == [(it.done, it.total, it.what) for it in steps_in(NINJA)]
 
 
 @pytest.mark.parametrize(

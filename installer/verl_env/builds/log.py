@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 MEMORY, DISK, COMPILER, OTHER = "memory", "disk", "compiler", "other"
 
-_DONE = re.compile(r"^\[(\d+)/(\d+)\]\s*(.*)$", re.MULTILINE)  # ninja, at the end of each step
+# ninja, at the end of each step; of one that failed, the next line says so.
+_DONE = re.compile(r"^\[(\d+)/(\d+)\][ \t]*(.*)$(?!\nFAILED: )", re.MULTILINE)
 _OBJECT = re.compile(r"([\w.+-]+)\.o\b")
 _FAILED = re.compile(r"^FAILED: .*$", re.MULTILINE)
 _STEP = re.compile(r"^(\[\d+/\d+\]|ninja: )")
