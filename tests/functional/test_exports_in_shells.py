@@ -132,6 +132,27 @@ def test_another_one_takes_its_place(shell):
     assert f"/one/bin:{OTHER}" == child["PATH"]
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_beside_somebodys_virtual_environment(shell, tmp_path):
+    """One that is active is left first, as its own kind do; one over ours hides `deactivate`, and reading ours mends it."""
+    program = program_of(shell)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "theirs"], check=True)
+    fish = shell == "fish"
+    theirs = f"source {tmp_path}/theirs/bin/activate{'.fish' if fish else ''}\n"
+    exports = (
+        Export(name="VIRTUAL_ENV", value="/ours", how="set", why=""),
+        Export(name="PATH", value="/ours/bin", how="prepend", why=""),
+    )
+    ours = render_exports(activation(exports, {}), "fish" if fish else "sh")
+    over, left = through(program, f"{theirs}{ours}{SHOW}deactivate{SHOW}", {})
+    assert ("/ours", f"/ours/bin:{OTHER}") == (over["VIRTUAL_ENV"], over["PATH"])
+    assert (False, OTHER) == ("VIRTUAL_ENV" in left, left["PATH"])
+    hidden, back, left = through(program, f"{ours}{theirs}{SHOW}{ours}{SHOW}deactivate{SHOW}", {})
+    assert (f"{tmp_path}/theirs", f"{tmp_path}/theirs/bin:/ours/bin:{OTHER}") == (hidden["VIRTUAL_ENV"], hidden["PATH"])
+    assert ("/ours", f"/ours/bin:{OTHER}") == (back["VIRTUAL_ENV"], back["PATH"])
+    assert (False, OTHER) == ("VIRTUAL_ENV" in left, left["PATH"])
+
+
 @pytest.mark.parametrize("shell", ["dash", "bash", "zsh", "ksh", "busybox"])
 def test_scripts_that_are_strict(shell):
     """A job script may have `set -eu`: nothing is unset when it is read, and nothing fails."""

@@ -11,7 +11,13 @@ from verl_env.environment.posix_shell import sealing_functions
 if TYPE_CHECKING:
     from verl_env.environment.exports import Export
 
-_UNDO_FIRST = "if functions -q deactivate\n    deactivate nondestructive\nend\n"
+_UNDO_FIRST = """\
+if functions -q _verl_env_undo
+    _verl_env_undo
+else if functions -q deactivate
+    deactivate nondestructive
+end
+"""
 
 
 def render_fish(exports: tuple[Export, ...], folder: str, owned: tuple[str, ...]) -> str:
@@ -55,10 +61,10 @@ def _change(export: Export) -> str:
 
 def _deactivate(names: tuple[str, ...]) -> str:
     """Write what gives each variable its value back, or none."""
-    lines = ["function deactivate -d 'Undo what verl-env set'\n"]
+    lines = ["function deactivate -d 'Undo what verl-env set'\n    _verl_env_undo\nend\nfunction _verl_env_undo\n"]
     for name in names:
         old = f"_VERL_ENV_OLD_{name}"
         lines.append(f"    set -e {name}\n    if set -q {old}\n        set -gx {name} ${old}\n    end\n")
         lines.append(f"    set -e {old}\n")
-    lines.append("    functions -e deactivate\nend\n")
+    lines.append("    functions -e deactivate _verl_env_undo\nend\n")
     return "".join(lines)

@@ -15,7 +15,11 @@ from verl_env.environment.library_path import DRIVER, NAME, PLUGINS
 if TYPE_CHECKING:
     from verl_env.environment.exports import Export
 
-_UNDO_FIRST = 'if [ "$(command -v deactivate)" = deactivate ]; then deactivate nondestructive; fi\n'
+# Ours first, which somebody's virtual environment may have hidden; else theirs, as they do among each other.
+_UNDO_FIRST = """\
+if [ "$(command -v _verl_env_undo)" = _verl_env_undo ]; then _verl_env_undo
+elif [ "$(command -v deactivate)" = deactivate ]; then deactivate nondestructive; fi
+"""
 # A list without one of its parts, and without empty ones, which mean the working folder; each part behind a colon.
 _WITHOUT = """\
 _verl_env_without() {
@@ -108,13 +112,13 @@ def _change(export: Export) -> str:
 
 def _deactivate(names: tuple[str, ...], *, sealed: bool) -> str:
     """Write what gives each variable its value back, or none."""
-    lines = ["deactivate() {\n"]
+    lines = ["deactivate() { _verl_env_undo; }\n_verl_env_undo() {\n"]
     for name in names:
         old = f'"$_VERL_ENV_OLD_{name}"'
         lines.append(f'    if [ -n "$_VERL_ENV_HAD_{name}" ]; then export {name}={old}; else unset {name}; fi\n')
         lines.append(f"    unset _VERL_ENV_HAD_{name} _VERL_ENV_OLD_{name}\n")
     functions = ["_verl_env_without", *(["_verl_env_seal", "_verl_env_shadows"] if sealed else [])]
     lines.append("    unset _verl_env_kept _verl_env_rest _verl_env_part _verl_env_file _verl_env_found\n")
-    lines.append(f"    unset -f deactivate {' '.join(functions)} 2>/dev/null || :\n")
+    lines.append(f"    unset -f deactivate _verl_env_undo {' '.join(functions)} 2>/dev/null || :\n")
     lines.append("    hash -r 2>/dev/null || :\n}\nhash -r 2>/dev/null || :\n")
     return "".join(lines)
