@@ -60,15 +60,6 @@ def _for(architectures: Iterable[str]) -> str:
     return ", ".join(architectures) or "no GPU"
 
 
-def attention_lines(attention: str | None, settings: tuple[str, ...]) -> list[str]:
-    """Say which attention verl's actor takes, and what to tell verl."""
-    if attention is None:
-        return []
-    if not settings:
-        return [f"attention: {attention}, which verl takes without any setting"]
-    return [f"attention: {attention}; verl needs these settings with this row:", *(f"  {it}" for it in settings)]
-
-
 def offer_lines(row: str, offers: Iterable[Build]) -> list[str]:
     """Offer the builds that nobody has made; nothing is ever compiled unasked."""
     return [

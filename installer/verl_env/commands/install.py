@@ -12,7 +12,6 @@ from verl_env.commands.building import add_wait_argument, cache_options, device_
 from verl_env.commands.built_wheels import (
     add_built_arguments,
     attention_data,
-    attention_lines,
     offer_lines,
     with_built_wheels,
 )
@@ -25,6 +24,7 @@ from verl_env.commands.choosing import (
 )
 from verl_env.commands.choosing_arguments import add_choosing_arguments
 from verl_env.commands.proving import add_proof_arguments
+from verl_env.environment.attention import attention_lines
 from verl_env.environment.build import Plan, build_environment
 from verl_env.environment.overlay import in_front
 from verl_env.environment.preflight import check_lock_fits, check_place, check_room, find_python

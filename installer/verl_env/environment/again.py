@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl_env import __version__, paths
+from verl_env.environment.attention import attention_lines
 from verl_env.output import Result
 
 if TYPE_CHECKING:
@@ -41,9 +42,10 @@ def answer(words: list[str]) -> Result | None:
         repaired = any(folder.parent.glob(f"{name.partition('.')[0]}.*[0-9]"))
         if not current or receipt["name"] != name or (repaired and "." not in name):
             return None
-        text = f"{receipt['title']} is already there, and current: {folder}\n{NEXT_STEPS}"
+        lines = [f"{receipt['title']} is already there, and current: {folder}"]
+        lines += [*attention_lines(receipt.get("attention"), receipt["settings"]), NEXT_STEPS]
         data = {"folder": str(folder), "current": str(home / "current"), "receipt": receipt, "changed": False}
-        return Result(data=data, text=text)
+        return Result(data=data, text="\n".join(lines))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

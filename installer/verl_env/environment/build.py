@@ -153,6 +153,7 @@ def _build(plan: Plan) -> Receipt:
         bytes=found.bytes,
         base=plan.overlay.base if plan.overlay else None,
         cuda=table.cuda,
+        attention=table.attention,
     )
     write_receipt(folder, receipt)
     return receipt

@@ -77,6 +77,7 @@ class Receipt:
     bytes: int = 0
     base: Base | None = None
     cuda: str | None = None
+    attention: str | None = None
     later: tuple[Proved, ...] = ()
 
     @property
