@@ -205,6 +205,7 @@ def test_nothing_leaks_into_run(installed, leaks, tree):
     said = installed("run", "-v", "--", "true", **leaks).err
     assert f"{tree}/cuda-12.4/lib64 goes: it has libcudart.so, which the environment brings" in said
     assert f"{tree}/nvidia/lib64 stays" in said
+    assert said == installed("env", "-v", **leaks).err
     lists = installed("env", "--json", **leaks).json["data"]["library_path"]
     assert [f"{tree}/nvidia/lib64", f"{tree}/efa/lib"] == [it["folder"] for it in lists["kept"]]
     assert [f"{tree}/cuda-12.4/lib64", f"{tree}/conda/lib"] == [it["folder"] for it in lists["dropped"]]

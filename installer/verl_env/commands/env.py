@@ -43,6 +43,8 @@ def run(args: argparse.Namespace) -> Result:
     activation = activation_of(folder, receipt.exports, os.environ)
     if args.inherit:
         activation = inheriting(activation)
+    if args.verbose:
+        show_library_path(activation)
     data = {
         "environment": folder.name,
         "exports": [to_plain(export) for export in activation.exports],
@@ -52,6 +54,12 @@ def run(args: argparse.Namespace) -> Result:
     if args.kernel:
         return _kernel(kernel_of(check_name(args.kernel), receipt.title, activation), data, dry=args.dry_run)
     return Result(data=data, text=render_exports(activation, args.format).rstrip("\n"))
+
+
+def show_library_path(activation: Activation) -> None:
+    """Say on stderr which folders of LD_LIBRARY_PATH programs get, and which they do not."""
+    for part in activation.parts:
+        output.note(f"LD_LIBRARY_PATH: {part.folder or '(empty)'} {'stays' if part.kept else 'goes'}: {part.why}")
 
 
 def library_path(activation: Activation) -> dict[str, Any]:

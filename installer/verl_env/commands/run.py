@@ -6,9 +6,8 @@ import argparse
 import os
 import shutil
 
-from verl_env import output
-from verl_env.commands.env import add_inherit_argument
-from verl_env.environment.activation import Activation, activation_of, inheriting, sealed
+from verl_env.commands.env import add_inherit_argument, show_library_path
+from verl_env.environment.activation import activation_of, inheriting, sealed
 from verl_env.environment.receipt import find_environment
 from verl_env.errors import UsageError
 from verl_env.process import clean_environ
@@ -31,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     if args.inherit:
         activation = inheriting(activation)
     if args.verbose:
-        _show(activation)
+        show_library_path(activation)
     environ = sealed(activation)
     program = shutil.which(words[0], path=environ["PATH"])
     if program is None:
@@ -40,9 +39,3 @@ def run(args: argparse.Namespace) -> int:
         os.execve(program, words, environ)  # noqa: S606 - running the user's program is what this is for
     except OSError as err:
         raise UsageError(f"`{program}` cannot be run: {err.strerror}", hint="check that it is a program") from err
-
-
-def _show(activation: Activation) -> None:
-    """Say which folders of LD_LIBRARY_PATH the program gets, and which it does not."""
-    for part in activation.parts:
-        output.note(f"LD_LIBRARY_PATH: {part.folder or '(empty)'} {'stays' if part.kept else 'goes'}: {part.why}")
