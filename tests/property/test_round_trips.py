@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_env import toml
+from verl_env.environment.activation import Activation
 from verl_env.environment.exports import Export, applied
 from verl_env.environment.shells import render_exports
 from verl_env.matrix.pins import Pin, Pins, digest_of, make_pins, render_pins
@@ -76,7 +77,8 @@ EXPORTS = st.lists(
 def test_exports_as_json(exports, environ):
     """JSON holds the value of every variable that is left set, joined with what was there."""
     values = applied(tuple(exports), environ)
-    found = json.loads(render_exports(tuple(exports), "json", environ))
+    it = Activation(folder="/made/here", exports=tuple(exports), environ=environ)
+    found = json.loads(render_exports(it, "json"))
     assert {it.name: values[it.name] for it in exports if it.name in values} == found
 
 
