@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +76,30 @@ def with_dead_folder(folder):
     if subprocess.run([*words, "true"], capture_output=True, check=False).returncode == _NO_SUCH_MOUNT:
         pytest.skip("this kernel has no autofs")
     return words
+
+
+@contextlib.contextmanager
+def memory_group(limit):
+    """Make a cgroup that allows so many bytes, and end who is left in it; skip where that is not allowed."""
+    own = next((it for it in Path("/proc/self/cgroup").read_text().splitlines() if ":memory:" in it), "")
+    folder = Path("/sys/fs/cgroup/memory", own.rpartition(":")[2].lstrip("/"), f"verl-env-test-{os.getpid()}")
+    try:
+        folder.mkdir()
+        (folder / "memory.limit_in_bytes").write_text(str(limit))
+    except OSError:
+        pytest.skip("this user may not make a cgroup")
+    yield folder
+    while folder.exists():
+        for pid in (folder / "cgroup.procs").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        with contextlib.suppress(OSError):  # busy until the last of them is gone
+            folder.rmdir()
+
+
+def in_group(folder):
+    """Return the words that run a program in a cgroup."""
+    return ["sh", "-ec", f'echo $$ > {folder}/cgroup.procs; exec "$@"', "sh"]
 
 
 def said_by_venv(**answers):

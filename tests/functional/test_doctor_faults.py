@@ -11,11 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from doctored import distribution, doctor, doctor_within, ids, in_mounts, made_venv, of, said_by_venv
+from doctored import (
+    distribution,
+    doctor,
+    doctor_within,
+    ids,
+    in_group,
+    in_mounts,
+    made_venv,
+    memory_group,
+    of,
+    said_by_venv,
+)
 from verl_env.doctor.check_room import limit_files
-
-MEMORY = Path("/sys/fs/cgroup/memory")
-
 
 # room
 
@@ -52,28 +60,14 @@ def test_home_that_is_read_only(tool, tmp_path):
     )
 
 
-@pytest.fixture
-def group():
-    """Make a cgroup that allows 200 MB; skip where that is not allowed."""
-    own = next((it for it in Path("/proc/self/cgroup").read_text().splitlines() if ":memory:" in it), "")
-    folder = MEMORY / own.rpartition(":")[2].lstrip("/") / f"verl-env-test-{os.getpid()}"
-    try:
-        folder.mkdir()
-        (folder / "memory.limit_in_bytes").write_text("200000000")
-    except OSError:
-        pytest.skip("this user may not make a cgroup")
-    yield folder
-    folder.rmdir()
-
-
-def test_memory_of_a_group(tool, group):
+def test_memory_of_a_group(tool):
     """A group that allows much less than the machine has is named, also for a group inside of it."""
-    for inner in (group, group / "inner"):
-        inner.mkdir(exist_ok=True)
-        words = ["sh", "-ec", f'echo $$ > {inner}/cgroup.procs; exec "$@"', "sh"]
-        finding = of(doctor_within(tool, words, "--only", "room"), "cgroup-memory")
-        assert finding["evidence"].startswith("cgroup: 200.0 MB; the machine has ")
-    (group / "inner").rmdir()
+    with memory_group(200_000_000) as group:
+        (group / "inner").mkdir()
+        for folder in (group, group / "inner"):
+            finding = of(doctor_within(tool, in_group(folder), "--only", "room"), "cgroup-memory")
+            assert finding["evidence"].startswith("cgroup: 200.0 MB; the machine has ")
+        (group / "inner").rmdir()
 
 
 @pytest.mark.parametrize(

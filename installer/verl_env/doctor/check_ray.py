@@ -29,7 +29,7 @@ _CONNECT_SECONDS, _PATIENT_SECONDS = 0.6, 5.0
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + struct.pack(">IBI", 0x04, 0, 0)
 _SETTINGS = 0x04
 _HEADER_BYTES = 9
-_JOIN_SECONDS = 40.0
+_JOIN_SECONDS = 50.0
 _LOCAL = ("127.0.0.1", "localhost", "::1", "0.0.0.0")  # noqa: S104 - named to be judged, nothing is bound
 
 
@@ -231,8 +231,11 @@ def _judge_node(node: dict[str, Any], situation: Situation) -> Iterator[Finding]
 
 
 def _addresses() -> set[str]:
-    """Return this machine's own addresses, as far as its name tells."""
-    found_ones = set(_LOCAL)
+    """Return this machine's own addresses: those of its name, and the one that leads outside, which Ray takes."""
+    known = set(_LOCAL)
     with contextlib.suppress(OSError):
-        found_ones |= {it[4][0] for it in socket.getaddrinfo(socket.gethostname(), None)}  # type: ignore[misc]
-    return found_ones
+        known |= {it[4][0] for it in socket.getaddrinfo(socket.gethostname(), None)}  # type: ignore[misc]
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # a route is looked up, and nothing is sent (RFC 5737: nobody's address)
+        known.add(probe.getsockname()[0])
+    return known

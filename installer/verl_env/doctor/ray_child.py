@@ -11,7 +11,7 @@ import sys
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-_SECONDS = 15  # for all nodes together: a worker process starts on each
+_SECONDS = 25  # for all nodes together: a worker process starts on each
 
 
 def say(**values: Any) -> None:
