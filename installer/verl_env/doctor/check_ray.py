@@ -15,7 +15,7 @@ from verl_env.node.answers import merge_lines
 from verl_env.output import human_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from verl_env.doctor.situation import Situation
     from verl_env.node.facts import Finding
@@ -171,11 +171,13 @@ def check_cluster(situation: Situation, address: str | None) -> Iterator[Finding
             "ray-unreachable", evidence, "see the head's logs in /tmp/ray/session_latest/logs", severity="error"
         )
         return
-    yield from judge_cluster(said, situation, chosen)
+    yield from judge_cluster(said, situation, chosen, own=_addresses())
 
 
-def judge_cluster(said: dict[str, Any], situation: Situation, address: str) -> Iterator[Finding]:
-    """Judge what the head and its nodes said."""
+def judge_cluster(
+    said: dict[str, Any], situation: Situation, address: str, *, own: Collection[str] = _LOCAL
+) -> Iterator[Finding]:
+    """Judge what the head and its nodes said; `own` are the addresses of this machine."""
     subject = situation.subject
     receipt = subject.receipt if subject else None
     ray = subject.version_of("ray") if subject else None
@@ -200,11 +202,11 @@ def judge_cluster(said: dict[str, Any], situation: Situation, address: str) -> I
             severity="error",
         )
     for node in said.get("nodes") or ():
-        yield from _judge_node(node, situation)
+        yield from _judge_node(node, gpus=len(situation.node.gpus) if node["address"] in own else 0)
 
 
-def _judge_node(node: dict[str, Any], situation: Situation) -> Iterator[Finding]:
-    """Judge one node's resources."""
+def _judge_node(node: dict[str, Any], *, gpus: int) -> Iterator[Finding]:
+    """Judge one node's resources; `gpus` is how many NVML shows there, where that is known."""
     name, resources, own = f"node {node['address']}", node.get("resources") or {}, node.get("said") or {}
     store, shm = resources.get("object_store_memory"), own.get("shm")
     if store and shm and store > shm:
@@ -220,8 +222,7 @@ def _judge_node(node: dict[str, Any], situation: Situation) -> Iterator[Finding]
     if limit and memory and memory > limit:
         evidence = f"{name}: Ray counts {human_bytes(memory)}, the cgroup allows {human_bytes(limit)}"
         yield found("ray-memory-limit", evidence, "start Ray with --memory=BYTES below the limit")
-    gpus = len(situation.node.gpus)
-    if gpus and node["address"] in _addresses() and resources.get("GPU", 0) < gpus:
+    if resources.get("GPU", 0) < gpus:
         evidence = f"{name}: Ray has {resources.get('GPU', 0):g} GPUs, NVML shows {gpus}"
         yield found(
             "ray-gpus-missing",
