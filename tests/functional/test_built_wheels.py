@@ -150,16 +150,21 @@ def test_repair_uses_it(world):
 
 
 def test_a_bundle_carries_it(world, tmp_path):
-    """A bundle of the row has the wheel; the node that it is carried to needs no wheelhouse and no compiler."""
+    """A bundle of the row has the wheel and its record: the node that it goes to compiles nothing, and has it then."""
     assert 0 == build(world).code
     own_wheels(world.index.folder)
     done = world("bundle", "tiny", "--python", MINOR, *H200, "-o", tmp_path / "b.tar")
     assert 0 == done.code, done.err
+    made = wheels_of(world)
     world.home = tmp_path / "other"
     world.home.mkdir()
     world.index.stop()
+    (wheel,) = made
     install(world, "--bundle", tmp_path / "b.tar", *H200)
     assert "42" == answer_of(world)
+    assert [(wheel.parent.name, wheel.name)] == [(it.parent.name, it.name) for it in wheels_of(world)]
+    again = build(world, "--json")
+    assert (0, False) == (again.code, again.json["data"]["changed"]), again.err
 
 
 def test_on_top_of_a_bundle(world, tmp_path):

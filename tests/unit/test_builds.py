@@ -38,7 +38,7 @@ BUILD = Build(
 RECORD = Record(
     schema=SCHEMA,
     kind=BUILT,
-    key="k" * 20,
+    key="a" * 20,
     package="flash-attn",
     version="2.8.3+cu130torch2.11",
     file="flash_attn-2.8.3+cu130torch2.11-cp312-cp312-linux_x86_64.whl",
@@ -186,7 +186,9 @@ def test_what_suits(target, capabilities, glibc, said):
 def test_record_round_trip():
     """What is written reads back; another schema and what is no record do not."""
     assert RECORD == parse_record(render_record(RECORD))
-    for text in ("[]", "{}", render_record(RECORD).replace('"schema": 1', '"schema": 2'), "{"):
+    text = render_record(RECORD)
+    wrong = ('"schema": 1', '"schema": 2'), (RECORD.key, "../../../elsewhere"), ('"flash_attn-', '"../flash_attn-')
+    for text in ("[]", "{}", "{", *(text.replace(*it) for it in wrong)):
         with pytest.raises(ValueError, match=r"record|Expecting"):
             parse_record(text)
     assert not same_torch("2.11.0+cu130", "2.11.0+cu128")

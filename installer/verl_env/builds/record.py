@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 BUILT, ADOPTED = "built", "adopted"
+_KEY = re.compile(r"[0-9a-f]{20}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,10 @@ def parse_record(text: str) -> Record:
     plain = json.loads(text)
     if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
         raise ValueError("not a build record of this verl-env")
-    return from_plain(Record, plain)
+    record = from_plain(Record, plain)
+    if not _KEY.fullmatch(record.key) or "/" in record.file:  # both name a place in the wheelhouse
+        raise ValueError("a build record whose key or file is no name")
+    return record
 
 
 def why_not(record: Record, target: Target, capabilities: Iterable[str], glibc: str | None) -> str | None:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from verl_env.builds.inputs import Target
-from verl_env.builds.record import BUILT, Record, why_not
-from verl_env.builds.wheelhouse import Stored, checked, find, stored
+from verl_env.builds.record import BUILT, Record, parse_record, why_not
+from verl_env.builds.wheelhouse import RECORD, Stored, checked, find, store, stored
 from verl_env.lock.built import Part
 from verl_env.lock.table import Built
 from verl_env.matrix.pins import WHEELHOUSE
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from verl_env.indexes import Indexes
     from verl_env.lock.lockfile import Lock, Table
     from verl_env.matrix.builds import Build
@@ -91,6 +93,20 @@ def with_wheelhouse(lock: Lock, indexes: Indexes) -> Indexes:
         if one and said.package in pins and one.record.sha256 == pins[said.package].sha256:
             folders.append(str(checked(one).folder))
     return replace(indexes, find_links=(*folders, *indexes.find_links)) if folders else indexes
+
+
+def records_of(lock: Lock) -> tuple[Path, ...]:
+    """Return the records of a lock's built wheels, as far as they are here."""
+    found = (find(said.key) for said in lock.table.built)
+    return tuple(one.folder / RECORD for one in found if one)
+
+
+def hand_over(records: Path, wheels: Path) -> None:
+    """Put wheels that were carried here into the wheelhouse, each with its record, so that builders find them again."""
+    for path in sorted(records.glob("*.json")):
+        record = parse_record(path.read_text(encoding="utf-8"))
+        if find(record.key) is None and (wheels / record.file).is_file():
+            checked(store(record, wheels / record.file))
 
 
 def wheelhouse_options(lock: Lock, indexes: Indexes) -> tuple[str, ...]:

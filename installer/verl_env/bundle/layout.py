@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 SCHEMA = 1
 MANIFEST = "bundle.json"
 START = "start.sh"
-WHEELS, TOOL, MATRIX, PYTHON = "wheels/", "tool/", "matrix/", "python/"
-_ROOMS = (WHEELS, TOOL, MATRIX, PYTHON)
+WHEELS, TOOL, MATRIX, PYTHON, BUILDS = "wheels/", "tool/", "matrix/", "python/", "builds/"
+_ROOMS = (WHEELS, TOOL, MATRIX, PYTHON, BUILDS)
 _BLOCK = 512  # of a tar
 _END = 2 * _BLOCK  # of zeros
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from verl_env import __version__
 from verl_env.bundle import layout
-from verl_env.bundle.layout import MATRIX, PYTHON, START, TOOL, WHEELS, Manifest, Member
+from verl_env.bundle.layout import BUILDS, MATRIX, PYTHON, START, TOOL, WHEELS, Manifest, Member
 from verl_env.bundle.python import CarriedPython
 from verl_env.bundle.tool import Needed, own_wheel, render_requirements
 from verl_env.bundle.write import Content
@@ -25,7 +25,10 @@ _HEAD_WIDTH = 15  # digits that start.sh leaves for a size, so that the script's
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cargo:
-    """What to carry. `lock` has a URL for every pin; `urls` has those of what verl-env needs, by file name."""
+    """What to carry. `lock` has a URL for every pin; `urls` has those of what verl-env needs, by file name.
+
+    `records` are those of the lock's built wheels, each in the folder of its key.
+    """
 
     lock: Lock
     needed: tuple[Needed, ...]
@@ -33,6 +36,7 @@ class Cargo:
     left_out: tuple[Pin, ...] = ()
     matrix: tuple[Path, ...] = ()
     python: CarriedPython | None = None
+    records: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,8 @@ def pack(cargo: Cargo) -> Packed:
     add_bytes(cargo.lock.file_name, render_lock(cargo.lock).encode())
     for path in cargo.matrix:
         add_bytes(f"{MATRIX}{path.parent.name}/{path.name}", path.read_bytes())
+    for path in cargo.records:
+        add_bytes(f"{BUILDS}{path.parent.name}.json", path.read_bytes())
     gone = {pin.file for pin in cargo.left_out}
     for pin in _once((*cargo.lock.table.build, *cargo.lock.pins)):
         if pin.file not in gone:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verl_env import fetch, output
-from verl_env.builds.use import with_wheelhouse
+from verl_env.builds.use import records_of, with_wheelhouse
 from verl_env.bundle import tool
 from verl_env.bundle.layout import TOOL, total_bytes
 from verl_env.bundle.pieces import piece_of
@@ -84,7 +84,8 @@ def run(args: argparse.Namespace) -> Result:
         others = tuple(dict.fromkeys((*(it.pin for it in needed), *lock.table.build)))
         urls = locate(others, tool.OLDEST_PYTHON, situation.indexes, situation.matrix.facts).urls
         lock = replace(lock, urls={**_places(lock), **located.urls})
-        packed = pack(Cargo(lock=lock, needed=needed, urls=urls, left_out=left_out, matrix=matrix, python=python))
+        cargo = Cargo(lock=lock, needed=needed, urls=urls, left_out=left_out, matrix=matrix, python=python)
+        packed = pack(replace(cargo, records=records_of(lock)))
         if args.dry_run:
             return _result(packed, (), dry=True)
         older = _older(target, args.split)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_env import output, paths
-from verl_env.bundle.layout import PYTHON, WHEELS, BundleError
+from verl_env.builds.use import hand_over
+from verl_env.bundle.layout import BUILDS, PYTHON, WHEELS, BundleError
 from verl_env.bundle.read import Bundle
 from verl_env.commands.there import python_of
 from verl_env.environment.base import BaseRead, read_base
@@ -88,7 +89,8 @@ class Carried:
         folder = paths.home() / "bundles" / self.bundle.digest.removeprefix("sha256:")[:12]
         self._check_room(folder)
         self._unpacked = folder
-        self.bundle.extract(folder, lambda path: path.startswith(WHEELS))
+        self.bundle.extract(folder, lambda path: path.startswith((WHEELS, BUILDS)))
+        hand_over(folder / BUILDS, folder / WHEELS)
         options = ("--no-index", "--find-links", str(folder / WHEELS))
         served = (Served(source="bundle", place=self.bundle.given.name, files=len(lock.pins)),)
         return Located(urls=lock.urls, options=options, served=served)
