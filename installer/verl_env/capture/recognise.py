@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from verl_env.capture.read_conda import read_conda_export, read_conda_list
 from verl_env.capture.read_locks import read_pylock, read_uv_lock
+from verl_env.capture.read_own_report import is_own_report, read_own_report
 from verl_env.capture.read_reports import read_check_env, read_collect_env
 from verl_env.capture.read_requirements import read_pip_list, read_requirements_text
 from verl_env.capture.read_script import is_script, read_script
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _MOST_BYTES = 32_000_000
 _KINDS = (
     "a PEP 751 lockfile, a uv.lock, requirements, `pip freeze`, `pip list`, `conda env export`, `conda list`, "
-    "a collect_env or check_env report, or an install script"
+    "a report of `verl-env report`, a collect_env or check_env report, or an install script"
 )
 _BOMS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\xbb\xbf", "utf-8-sig"))
 _ONE_PYTHON = re.compile(r"-cp(3)([0-9]{1,2})-cp\1\2-[^-]+\.whl$")
@@ -79,6 +80,7 @@ def _says(pattern: str, text: str) -> bool:
 
 
 _TELLING: tuple[tuple[Callable[[str], bool], Callable[[str], Listing]], ...] = (
+    (is_own_report, read_own_report),
     (lambda text: _says(r"^\s*(PyTorch version|Nvidia driver version|\[pip3?\] )", text), read_collect_env),
     (lambda text: _says(r"^(CUDA available|CUDA Driver Version|sgl_kernel|sglang):", text), read_check_env),
     (is_session, read_session),

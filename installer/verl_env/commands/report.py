@@ -39,22 +39,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Result:
     """Gather, take people and secrets out, and write or print."""
     from verl_env import __version__
+    from verl_env.capture.read_own_report import TITLE
     from verl_env.doctor.redact import without_people
     from verl_env.files import write_atomically
     from verl_env.output import Result
 
     situation, findings, _ = doctor.examine(_as_doctor(args))
     parts = [
-        f"# verl-env report\nverl-env {__version__}, Python {sys.version.split()[0]}",
+        f"{TITLE}\nverl-env {__version__}, Python {sys.version.split()[0]}",
         _section("Findings", _findings(findings)),
         *([_section("Log", _log(args))] if args.log else []),
         _section("Node", _node(situation)),
         _section("Environment", _environment(situation.subject)),
         _section("Variables", _variables()),
-        _section("Packages", _packages(situation.subject)),
     ]
     home, user = os.environ.get("HOME", ""), os.environ.get("USER") or os.environ.get("LOGNAME") or ""
     text = without_people("\n\n".join(parts), home=home, user=user, host=os.uname().nodename)
+    # Packages stand as they are: a user may be called as one of them.
+    text += f"\n\n{_section('Packages', _packages(situation.subject))}"
     if not args.output:
         return Result(data={"report": text}, text=text)
     path = Path(args.output).expanduser()

@@ -10,13 +10,15 @@ _SECRETS = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._\-]{8,}"), r"\1 …"),
     (
         re.compile(
-            r"(?i)([\w-]*(?:token|secret|passw(?:or)?d|api[_-]?key|access[_-]?key)[\w-]*[\"']?\s*[=:]\s*[\"']?)[^\s\"',;&]{4,}"
+            r"(?i)([\w-]*(?:token(?!s|iz)|secret|passw(?:or)?d|api[_-]?key|access[_-]?key)[\w-]*[\"']?\s*(?:=(?!=)|:)\s*[\"']?)[^\s\"',;&]{4,}"
         ),
         r"\1…",
     ),
     (re.compile(r"([?&](?:sig|signature|X-Amz-\w+|token|key)=)[^&\s]+"), r"\1…"),
 )
-_HOMES = re.compile(r"(/(?:home|Users|data/home|mnt/home|scratch|gpfs/home)/)[^/\s:'\",;)]+|/root(?=[/\s:'\",;)]|$)")
+_HOMES = re.compile(
+    r"(/(?:home|Users|data/home|mnt/home|scratch|gpfs/home)/)[^/\s:'\",;)\]]+|/root(?=[/\s:'\",;)\]]|$)"
+)
 
 
 def without_secrets(text: str) -> str:
