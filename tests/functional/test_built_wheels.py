@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -176,3 +177,45 @@ def test_on_top_of_a_bundle(world, tmp_path):
     world.index.stop()
     install(world, "--bundle", tmp_path / "b.tar", "--with-built", *H200)
     assert "42" == answer_of(world)
+
+
+def proved_on(tool, device, tmp_path):
+    """Return a copy of the current receipt that says what was shown on a GPU."""
+    receipt = json.loads((tool.current / "verl-env-receipt.json").read_text())
+    shown = [
+        {"level": "kernel", "name": "flash_attn_dense", "seconds": 1.0, "said": "off by 1e-3", "skipped": False},
+        {"level": "imports", "name": "verl", "seconds": 1.0, "said": "", "skipped": False},
+    ]
+    receipt["later"] = [
+        {"level": "kernel", "device": device, "host": "node-17", "when": "2026-12-01T00:00:00+00:00", "shown": shown}
+    ]
+    path = tmp_path / f"receipt-{receipt['name']}.json"
+    path.write_text(json.dumps(receipt))
+    return path
+
+
+def test_the_matrix_takes_a_build(world, tmp_path):
+    """A record, and what its wheel showed, become a file of the matrix, which `show` and `check` know; no host is in it."""
+    plain = proved_on(world, "an H200", tmp_path)
+    assert 0 == build(world).code
+    record = wheels_of(world)[0].parent / "record.json"
+    install(world)
+    words = ["matrix", "import-build", record, "--row", "tiny"]
+    refused = world(*words, "--receipt", plain)
+    assert (9, True) == (refused.code, "not of an environment of this row with this wheel" in refused.err), refused.err
+    done = world(*words, "--receipt", proved_on(world, "an H200", tmp_path), "--json")
+    assert 0 == done.code, done.err
+    kept = json.loads(Path(done.json["data"]["file"]).read_text())
+    assert [
+        {"device": "an H200", "when": "2026-12-01T00:00:00+00:00", "checks": {"flash_attn_dense": "off by 1e-3"}}
+    ] == kept["shown"]
+    assert "node-17" not in json.dumps(kept)
+    shown = world("matrix", "show", "tiny").out
+    assert ("flash_attn_dense: off by 1e-3" in shown, "3 files in 0.0 min" in shown) == (True, True), shown
+    assert 0 == world("matrix", "check").code
+    changed = json.dumps(kept).replace("13.0.88", "13.0.48")
+    Path(done.json["data"]["file"]).write_text(changed)
+    checked = world("matrix", "check")
+    assert (9, True) == (checked.code, "key: its inputs give" in checked.err), checked.err
+    record.write_text(record.read_text().replace('"kind": "built"', '"kind": "adopted"'))
+    assert 9 == world(*words).code

@@ -18,6 +18,7 @@ ACTIONS = {
     "resolve": "make a row's pins (again), and show what changes",
     "prove": "install a row from its pins, run its proofs, and write the evidence",
     "import-evidence": "check the evidence of another machine, and add it to its row",
+    "import-build": "add the record of a build, and what its wheel showed on a GPU, to its row",
     "outdated": "what upstream has released since, row by row",
     "new": "write a row's skeleton, filled from package metadata",
 }

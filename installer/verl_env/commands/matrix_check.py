@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from verl_env.builds.matrix_files import record_faults
 from verl_env.errors import MatrixError
 from verl_env.matrix.check import check_matrix, notes_of
 from verl_env.matrix.load import load_pins, read_matrix, stray_files
@@ -27,6 +28,7 @@ def run(args: argparse.Namespace) -> Result:
     faults = [*unread, *stray_files(matrix, args.matrix)]
     for entry in matrix.entries.values():
         faults += _faults(entry, matrix.facts)
+    faults += record_faults(matrix)
     notes = [note for entry in matrix.entries.values() for note in notes_of(entry)]
     count = sum(len(entry.pins) for entry in matrix.entries.values())
     data = {"rows": len(matrix.entries), "pins": count, "faults": faults, "notes": notes}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
+from verl_env.builds.matrix_files import proven_of
 from verl_env.errors import UsageError
 from verl_env.matrix.fit import driver_floor
 from verl_env.matrix.load import load_matrix, load_pins
@@ -14,6 +15,7 @@ from verl_env.records import to_plain
 if TYPE_CHECKING:
     import argparse
 
+    from verl_env.builds.proven import Proven
     from verl_env.matrix.facts import Facts
     from verl_env.matrix.matrix import Entry, Matrix
 
@@ -33,6 +35,7 @@ def run(args: argparse.Namespace) -> Result:
         "status": entry.status(),
         "driver_min": driver_floor(entry.row.cuda, matrix.facts),
         "row": to_plain(entry.row),
+        "builds": [to_plain(it) for it in proven_of(entry)],
         "variants": [to_plain(pins) | {"status": entry.status(pins)} for pins in entry.pins],
     }
     text = "\n".join(_lines(entry, matrix.facts))
@@ -80,10 +83,28 @@ def _lines(entry: Entry, facts: Facts) -> list[str]:
             lines.append(
                 f"           then attention {build.attention.path}; verl-env build {build.package} --row {entry.id}"
             )
+    lines += [line for it in proven_of(entry) for line in _made(it)]
     if row.smoke:
         lines.append(f"imports    {', '.join(row.smoke.imports)}")
     for it in row.evidence:
         counts = "" if any(pins.digest == it.pins for pins in entry.pins) else " (of other pins: does not count)"
         lines.append(f"evidence   {it.date} {it.level}: Python {it.python}, {it.arch}, device {it.device}{counts}")
     lines += [f"source     {it.fact}: {it.where}" for it in row.source]
+    return lines
+
+
+def _made(proven: Proven) -> list[str]:
+    """Say how a build was made, and what its wheel showed."""
+    record = proven.record
+    lines = [
+        f"built      {record.made[:10]} {record.version} for {', '.join(record.architectures)}: sha256 {record.sha256}"
+    ]
+    if (effort := record.effort) and record.maker:
+        took = f"{effort.compiled} files in {effort.seconds / 60:.1f} min, {effort.jobs} compilers beside each other"
+        lines.append(f"           {took}, {human_bytes(effort.peak)} at most; {record.maker.compiler}")
+    for shown in proven.shown:
+        lines += [
+            f"           on {shown.device}:",
+            *(f"             {name}: {said}" for name, said in shown.checks.items()),
+        ]
     return lines
