@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 from contextlib import contextmanager
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,7 @@ _INDEX_VARIABLES = {"--default-index": "UV_DEFAULT_INDEX", "--index": "UV_INDEX"
 _BUILD_WORDS = (
     "--build-constraints", "build.txt", "--require-build-hashes", "--preview-features", "build-dependency-hashes",
 )  # fmt: skip
+LEAST = (0, 13, 9)  # hashes of what builds are made with are compared from here on
 _CERTIFICATE_SETTINGS = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 
@@ -62,6 +64,18 @@ def executable() -> str:
     if found := shutil.which("uv"):
         return found
     raise InstallError("uv is not here", hint="install verl-env with install.sh, which brings it, or `pip install uv`")
+
+
+@cache
+def refuse_old(path: str) -> None:
+    """Raise InstallError where a uv is older than the one that verl-env was tried with, such as one found on PATH."""
+    said = process.run([path, "--version"]).stdout.split()
+    version = said[1] if len(said) > 1 else "no version"
+    if tuple(int(part) for part in version.split(".")[:3] if part.isdigit()) < LEAST:
+        raise InstallError(
+            f"`{path}` is uv {version}, and verl-env needs {'.'.join(map(str, LEAST))}",
+            hint="install verl-env with install.sh, which brings a uv, or name another: VERL_ENV_UV=PATH",
+        )
 
 
 def environ(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -99,6 +113,7 @@ def run(words: Sequence[str], *, show: bool = False, stdin: str | None = None, c
     open_words, hidden = hide_logins(words)
     argv = [executable(), *open_words, *progress, "--color", color]
     try:
+        refuse_old(argv[0])
         return process.run(
             argv, env=environ(hidden), stdin=stdin, cwd=cwd, show_stderr=show, pass_fds=tuple(held_locks)
         )

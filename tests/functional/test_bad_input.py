@@ -257,3 +257,19 @@ def test_home_is_not_set(tiny):
     """A nameless user in a container gets one line; VERL_ENV_HOME is enough for everything."""
     said = refused(tiny, 2, "install", "--cpu", HOME="/nonexistent")
     assert "set HOME or VERL_ENV_HOME" in said
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [pytest.param("uv 0.8.17 (abc)", "uv 0.8.17", id="older"), pytest.param("what?", "no version", id="no uv at all")],
+)
+def test_another_uv_than_ours(tiny, tmp_path, said, named):
+    """A uv that is older than the one verl-env was tried with is refused by its version, before it does anything."""
+    other = tmp_path / "uv"
+    other.write_text(f'#!/bin/sh\necho "{said}"\n')
+    other.chmod(0o755)
+    done = tiny("install", "--cpu", "--json", VERL_ENV_UV=str(other))
+    (error,) = done.json["errors"]
+    assert 6 == done.code
+    assert named in error["message"]
+    assert "VERL_ENV_UV" in error["hint"]
