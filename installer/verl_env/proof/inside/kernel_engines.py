@@ -22,6 +22,8 @@ def vllm(on, parallel):
     """vLLM, compiled and with CUDA graphs, as verl uses it; `parallel` is the tensor parallel size."""
     os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     os.environ.setdefault("VLLM_ALLREDUCE_USE_SYMM_MEM", "0")
+    if int(parallel) > 1:  # its sampler's first use compiles for more than a minute; the check on one GPU shows it
+        os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
     kinds = _enough(on, int(parallel))
     import vllm as engine
 
