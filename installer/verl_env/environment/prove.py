@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -110,7 +111,7 @@ def _on_gpus(subject: Subject, shown: Proof, level: str, *, seconds: float, node
     if node or gpus.why_none:
         return replace(shown, not_shown={"kernel": gpus.why_none or "the GPUs are described, and not here"})
     jobs = check_jobs("kernel", subject.packages, subject.settings, str(pynvml_file() or ""))
-    found = _run(subject, jobs, gpus.variables, seconds=seconds, at_once=1)
+    found = _one_by_one(subject, jobs, gpus.variables, seconds=seconds)
     _stop_at_failures(subject, (*runs, *found))
     if all(run.skipped for run in found):
         return replace(shown, runs=(*runs, *found), not_shown={"kernel": "no check of this set has anything to show"})
@@ -153,7 +154,7 @@ def prove_only(subject: Subject, names: tuple[str, ...], *, seconds: float) -> P
     if gpus.why_none:
         raise SmokeError(f"`{names[0]}` needs a GPU: {gpus.why_none}")
     variables = gpus.variables if gpus.devices else {}
-    runs = _run(subject, jobs, variables, seconds=seconds, at_once=1)
+    runs = _one_by_one(subject, jobs, variables, seconds=seconds)
     _stop_at_failures(subject, runs)
     return Proof(level=None, runs=runs, not_shown={}, device=gpus.name if gpus.devices else "")
 
@@ -224,6 +225,14 @@ def _run(
         seconds=seconds,
         at_once=at_once,
     )
+
+
+def _one_by_one(
+    subject: Subject, jobs: tuple[Job, ...], variables: Mapping[str, str], *, seconds: float
+) -> tuple[Run, ...]:
+    """Run jobs that share GPUs; what they compile goes to caches that are empty now and gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="verl-env-proof-", ignore_cleanup_errors=True) as caches:
+        return _run(subject, jobs, {**variables, "VERL_ENV_PROOF_CACHES": caches}, seconds=seconds, at_once=1)
 
 
 def _stop_at_failures(subject: Subject, runs: tuple[Run, ...], findings: tuple[Finding, ...] = ()) -> None:

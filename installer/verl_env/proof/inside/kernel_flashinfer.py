@@ -18,6 +18,7 @@ def decode(on):
     import torch
 
     place, dtype = _place(on)
+    before = _modules()
     q, k, v = _parts(1, 300, dtype)
     errors = [
         expect_near(
@@ -40,7 +41,7 @@ def decode(on):
         expect_near(reference(*parts), found[number : number + 1], LIMIT, f"paged decode of {lengths[number]} tokens")
         for number, parts in enumerate(batch)
     ]
-    return f"off by {max(errors):.1e}; {_built()}"
+    return f"off by {max(errors):.1e}; {_built(before)}"
 
 
 def prefill(on):
@@ -48,9 +49,10 @@ def prefill(on):
     import flashinfer
 
     place, dtype = _place(on)
+    before = _modules()
     q, k, v = _parts(160, 300, dtype)
     found = flashinfer.single_prefill_with_kv_cache(q.to(place), k.to(place), v.to(place), causal=True)
-    return f"off by {expect_near(reference(q, k, v), found, LIMIT, 'prefill'):.1e}; {_built()}"
+    return f"off by {expect_near(reference(q, k, v), found, LIMIT, 'prefill'):.1e}; {_built(before)}"
 
 
 def _place(on):
@@ -107,10 +109,15 @@ def paged(sequences):
     return caches, [starts, order, last]
 
 
-def _built():
-    """Say what was compiled: the cache of this check was empty before it."""
+def _modules():
+    """Return the modules that were compiled so far; the cache was empty when the proof began."""
+    return {it.stem for it in Path(os.environ["FLASHINFER_WORKSPACE_BASE"]).rglob("*.so")}
+
+
+def _built(before):
+    """Say what was compiled by this check."""
     import flashinfer
 
-    built = sorted(it.stem for it in Path(os.environ["FLASHINFER_WORKSPACE_BASE"]).rglob("*.so"))
+    built = sorted(_modules() - before)
     how = f"compiled {', '.join(built)} with {os.environ['CUDA_HOME']}" if built else "its kernels came compiled"
     return f"flashinfer {flashinfer.__version__}, {how}"

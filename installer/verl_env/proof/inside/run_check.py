@@ -2,8 +2,8 @@
 
 Exit 0 and a last line that says what was shown, 77 and a last line that says why there was nothing to show, or a
 traceback. DEVICE is `none` (no GPU is used, or seen), `cuda`, or `cpu`, where a kernel check tests its own logic.
-Nothing is downloaded, and nothing is left behind: caches of compiled code go to a folder of the check's own, so that
-what is compiled at run time is compiled here and now.
+Nothing is downloaded, and nothing is left behind: caches of compiled code go to the folder that VERL_ENV_PROOF_CACHES
+names, which is this proof's, or to one of the check's own. So what is compiled at run time is compiled here and now.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CACHES = {
 }
 
 
-def prepare(device: str, folder: str) -> None:
+def prepare(device: str, caches: str) -> None:
     """Set what must be set before the first library is loaded."""
     os.environ.update(QUIET)
     for name, value in MULTICAST.items():
@@ -44,7 +44,7 @@ def prepare(device: str, folder: str) -> None:
     if device != "cuda":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     if device != "none":
-        os.environ.update({name: os.path.join(folder, part) for name, part in CACHES.items()})
+        os.environ.update({name: os.path.join(caches, part) for name, part in CACHES.items()})
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def main() -> None:
     check, device, *words = sys.argv[1:]
     module, _, name = check.partition(":")
     folder = tempfile.mkdtemp(prefix="verl-env-check-")
-    prepare(device, folder)
+    prepare(device, os.environ.get("VERL_ENV_PROOF_CACHES") or folder)
     from expecting import Skip
 
     function = getattr(importlib.import_module(module), name)
