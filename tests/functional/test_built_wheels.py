@@ -189,7 +189,9 @@ def proved_on(tool, device, tmp_path):
     receipt["later"] = [
         {"level": "kernel", "device": device, "host": "node-17", "when": "2026-12-01T00:00:00+00:00", "shown": shown}
     ]
-    path = tmp_path / f"receipt-{receipt['name']}.json"
+    path = tmp_path / receipt["name"] / "receipt.json"
+    path.parent.mkdir()
+    shutil.copy(tool.current / LOCK, path.parent)
     path.write_text(json.dumps(receipt))
     return path
 
@@ -211,7 +213,7 @@ def test_the_matrix_takes_a_build(world, tmp_path):
     ] == kept["shown"]
     assert "node-17" not in json.dumps(kept)
     shown = world("matrix", "show", "tiny").out
-    assert ("flash_attn_dense: off by 1e-3" in shown, "3 files in 0.0 min" in shown) == (True, True), shown
+    assert ("flash_attn_dense: off by 1e-3" in shown, "3 files in " in shown) == (True, True), shown
     assert 0 == world("matrix", "check").code
     changed = json.dumps(kept).replace("13.0.88", "13.0.48")
     Path(done.json["data"]["file"]).write_text(changed)

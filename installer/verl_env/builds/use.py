@@ -40,7 +40,7 @@ def usable(entry: Entry, table: Table, node: Node) -> Usable:
     for build in entry.row.build:
         suiting, why = _first(build, wheels, _target(entry, build, table), node)
         if suiting:
-            parts.append(part_of(build, checked(suiting).record))
+            parts.append(_part(build, checked(suiting).record))
             continue
         offers.append(build)
         if why:
@@ -67,8 +67,7 @@ def _is_of(record: Record, build: Build) -> bool:
     return same and (record.inputs is None or record.inputs.sdist == build.sdist.sha256)
 
 
-def part_of(build: Build, record: Record) -> Part:
-    """Return a wheel as a lock takes it up."""
+def _part(build: Build, record: Record) -> Part:
     said = Built(
         package=record.package,
         key=record.key,

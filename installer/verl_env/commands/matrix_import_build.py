@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, TypeVar
 from verl_env.builds.matrix_files import builds_folder, proven_of
 from verl_env.builds.proven import Proven, proven_faults, render_proven, shown_in
 from verl_env.builds.record import parse_record
-from verl_env.builds.use import part_of
 from verl_env.commands.matrix_show import find_entry
 from verl_env.environment.receipt import Receipt
 from verl_env.errors import MatrixError, UsageError
 from verl_env.files import write_atomically
-from verl_env.lock.build import build_lock
-from verl_env.lock.built import with_built
+from verl_env.lock.read import read_lock
 from verl_env.matrix.load import load_matrix, load_pins
 from verl_env.output import Result
 from verl_env.records import from_plain, to_plain
@@ -26,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from verl_env.builds.record import Record
-    from verl_env.matrix.matrix import Entry, Matrix
+    from verl_env.lock.lockfile import Lock
+    from verl_env.matrix.matrix import Entry
 
 T = TypeVar("T")
 _HINT = "name the record.json of a wheelhouse"
@@ -37,7 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("record", metavar="RECORD", help="the record.json of a wheel in the wheelhouse")
     parser.add_argument("--row", metavar="ID", required=True, help="the row whose build it is")
     parser.add_argument(
-        "--receipt", metavar="FILE", help="verl-env-receipt.json of an environment with that wheel, proved on a GPU"
+        "--receipt",
+        metavar="FILE",
+        help="verl-env-receipt.json of an environment with that wheel, proved on a GPU; its lockfile beside it",
     )
     parser.add_argument("--dry-run", action="store_true", help="check it, write nothing")
 
@@ -57,7 +58,8 @@ def run(args: argparse.Namespace) -> Result:
         )
     if args.receipt:
         receipt = _read(args.receipt, _receipt)
-        _refuse_another(receipt, entry, record, matrix)
+        lock = read_lock(Path(args.receipt).expanduser().with_name(f"pylock.{receipt.row}.toml"))
+        _refuse_another(lock, receipt, entry, record)
         proven = proven.with_shown(shown_in(receipt))
     path = builds_folder(entry) / proven.file_name
     if not args.dry_run:
@@ -80,21 +82,22 @@ def _receipt(text: str) -> Receipt:
     return from_plain(Receipt, json.loads(text))
 
 
-def _refuse_another(receipt: Receipt, entry: Entry, record: Record, matrix: Matrix) -> None:
-    """Refuse a receipt that is not of the row's own lock with this very wheel: its digest covers the wheel's hash."""
-    minor = ".".join(receipt.python.split(".")[:2])
-    build = next(it for it in entry.row.build if it.package == record.package)
-    digests = {
-        with_built(build_lock(entry, load_pins(entry, it), matrix.facts), [part_of(build, record)]).table.digest
-        for it in entry.variants(record.target.machine)
-        if it.python == minor
-    }
-    if receipt.lock_digest not in digests:
+def _refuse_another(lock: Lock, receipt: Receipt, entry: Entry, record: Record) -> None:
+    """Refuse a receipt that is not of the row's own pins with this very wheel, as the lock beside it says."""
+    if lock.table.digest != receipt.lock_digest:
+        raise MatrixError(
+            "the lock is not the one that the receipt is of",
+            details=(f"the receipt says {receipt.lock_digest}", f"the lock is      {lock.table.digest}"),
+            hint="bring both from the folder of one environment",
+        )
+    wheel = (record.package, record.version, record.sha256)
+    files = {(pin.name, pin.version, pin.sha256) for pin in lock.pins}
+    variants = (load_pins(entry, it) for it in entry.variants(lock.table.arch) if it.python == lock.table.python)
+    wanted = [{(pin.name, pin.version, pin.sha256) for pin in it.pins} | {wheel} for it in variants]
+    if files not in wanted:
+        has = "has" if wheel in files else "does not have"
         raise MatrixError(
             "the receipt is not of an environment of this row with this wheel",
-            details=(
-                f"its lock is {receipt.lock_digest}",
-                f"the row with the wheel gives {', '.join(digests) or 'none'}",
-            ),
+            details=(f"its lock {has} the wheel; it has {len(files)} packages",),
             hint=f"install it: verl-env install --row {entry.id} --with-built; then verl-env smoke --level kernel",
         )
