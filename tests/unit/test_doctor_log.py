@@ -87,6 +87,12 @@ def test_other_real_cases(classes, log):
     assert found in classes or ("none" in classes and confidence == "low")
 
 
+@pytest.mark.parametrize(("classes", "log"), cases("test_doctor_reworded.txt"))
+def test_other_words_of_the_same_failures(classes, log):
+    """Other programs and versions say the same in other words."""
+    assert first(log)[0] in classes
+
+
 @pytest.mark.parametrize(("classes", "log"), cases("test_doctor_unrelated.txt"))
 def test_unrelated_logs_are_not_known(classes, log):
     """Ordinary output and other programs' errors get no explanation, or a guess that is called one."""
