@@ -20,7 +20,9 @@ PURE = [
         f"matrix/{name}"
         for name in ("facts", "rows", "pins", "status", "matrix", "fit", "choose", "check", "tags", "evidence")
     ),
-    *(f"lock/{name}" for name in ("lockfile", "build", "table")),
+    *(f"matrix/{name}" for name in ("attention", "builds", "check_builds")),
+    *(f"lock/{name}" for name in ("lockfile", "build", "built", "table")),
+    *(f"builds/{name}" for name in ("inputs", "record", "log", "jobs", "adopting", "proven")),
     *(f"environment/{name}" for name in ("exports", "shells")),
 ]
 EDGES = {"subprocess", "socket", "requests", "rich", "urllib.request", "http.client", "ctypes", "shutil", "tempfile"}
