@@ -314,6 +314,21 @@ def test_does_not_adopt_another_file(published):
     assert [] == wheels_of(tool)
 
 
+def test_a_place_that_cannot_be_written(world):
+    """What the file system refuses is an error of its own, before and after compiling; nothing is stored."""
+    tool = world()
+    (tool.data / "builds").write_text("in the way")
+    done = build(tool)
+    assert (6, True, []) == (done.code, "cannot be written" in done.err, wheels_of(tool)), done.err
+    (tool.data / "builds").unlink()
+    (tool.data / "wheelhouse").write_text("in the way")
+    done = build(tool)
+    assert (6, True) == (done.code, "cannot be written" in done.err), done.err
+    (tool.data / "wheelhouse").unlink()
+    done = build(tool)
+    assert (0, False) == (done.code, "/3]" in done.err), done.err
+
+
 def test_toolkit_of_another_minor(world, tmp_path):
     """Never a toolkit of another minor than the one that the build names."""
     tool = world()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -24,7 +25,7 @@ from verl_env.environment.receipt import now
 from verl_env.matrix.facts import binary_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from verl_env.indexes import Indexes
     from verl_env.matrix.builds import Build
@@ -66,37 +67,55 @@ class Making:
 def make(making: Making, indexes: Indexes, facts: Facts) -> tuple[Stored, bool]:
     """Return the wheel with these inputs, and whether it was compiled now; raises BuildError, and nothing is stored."""
     place = workplace_of(making.key)
-    place.folder.parent.mkdir(parents=True, exist_ok=True)
-    with held(place.folder, wait=making.wait):
-        if there := find(making.key):  # another builder may have finished it while we waited
-            return checked(there), False
-        progress = place.begin(_made_by(making))
-        gather((making.build.pin, *making.requires), place.inputs, making.inputs.target.python, indexes, facts)
-        place.unpack(making.build.sdist.file)
-        place.install_tools(making.requires, making.where.python)
-        output.note(
-            f"compiling {making.build.package} {making.build.version} for {', '.join(making.inputs.architectures)} "
-            f"with {making.jobs} compilers beside each other; log: {making.log}"
-        )
-        work = Work(
-            place=place,
-            python=making.where.python,
-            variables=_variables(making, place),
-            log=making.log,
-            jobs=making.jobs,
-        )
-        made, progress, jobs = compile_wheel(work, progress)
-        labelled, looked = _labelled(making, made, place)
-        effort = Effort(
-            seconds=round(progress.seconds, 1),
-            compiled=progress.compiled,
-            attempts=progress.attempts,
-            jobs=jobs,
-            peak=progress.peak,
-        )
-        one = store(_record(making, labelled, looked, effort), labelled)
-        place.remove()
-        return one, True
+    with _explained(place.folder):
+        place.folder.parent.mkdir(parents=True, exist_ok=True)
+        with held(place.folder, wait=making.wait):
+            return _make(making, place, indexes, facts)
+
+
+@contextlib.contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    """Turn what the file system refuses into an error of ours: a full disk is no bug."""
+    try:
+        yield
+    except OSError as err:
+        raise BuildError(
+            f"`{err.filename or folder}` cannot be written: {err.strerror or err}",
+            hint="free some space, or name another folder: --home DIR; what is compiled is kept",
+        ) from err
+
+
+def _make(making: Making, place: Workplace, indexes: Indexes, facts: Facts) -> tuple[Stored, bool]:
+    """Do it, one step after the other; the wheel is stored last."""
+    if there := find(making.key):  # another builder may have finished it while we waited
+        return checked(there), False
+    progress = place.begin(_made_by(making))
+    gather((making.build.pin, *making.requires), place.inputs, making.inputs.target.python, indexes, facts)
+    place.unpack(making.build.sdist.file)
+    place.install_tools(making.requires, making.where.python)
+    output.note(
+        f"compiling {making.build.package} {making.build.version} for {', '.join(making.inputs.architectures)} "
+        f"with {making.jobs} compilers beside each other; log: {making.log}"
+    )
+    work = Work(
+        place=place,
+        python=making.where.python,
+        variables=_variables(making, place),
+        log=making.log,
+        jobs=making.jobs,
+    )
+    made, progress, jobs = compile_wheel(work, progress)
+    labelled, looked = _labelled(making, made, place)
+    effort = Effort(
+        seconds=round(progress.seconds, 1),
+        compiled=progress.compiled,
+        attempts=progress.attempts,
+        jobs=jobs,
+        peak=progress.peak,
+    )
+    one = store(_record(making, labelled, looked, effort), labelled)
+    place.remove()
+    return one, True
 
 
 def _made_by(making: Making) -> str:

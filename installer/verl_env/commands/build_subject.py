@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from verl_env import paths, process
+from verl_env import output, paths, process
 from verl_env.builds.inputs import inputs_of
 from verl_env.builds.jobs import jobs_for
 from verl_env.builds.looking import Place
@@ -28,6 +28,7 @@ from verl_env.node.host import Host
 from verl_env.node.probe import probe_node
 from verl_env.node.system import read_cpu, read_glibc
 from verl_env.node.toolkits import read_toolkit
+from verl_env.output import human_bytes
 
 if TYPE_CHECKING:
     import argparse
@@ -150,7 +151,9 @@ def making_of(args: argparse.Namespace, subject: Subject) -> Making:
             hint="install its headers (python3-dev), or name a folder that has them: CPATH",
         )
     requires = build.requires_on(target.python, target.machine, maker.glibc)
-    memory = read_memory(Host())
+    memory, job = read_memory(Host()), int(build.job_gb * 10**9)
+    if memory.available < job:
+        output.warn(f"a compiler may need {human_bytes(job)} of memory, and {human_bytes(memory.available)} are free")
     return Making(
         build=build,
         inputs=inputs_of(build, requires, target, nvcc, _architectures(args.capabilities, build)),
@@ -158,7 +161,7 @@ def making_of(args: argparse.Namespace, subject: Subject) -> Making:
         where=subject.where,
         cuda_home=cuda_home,
         maker=maker,
-        jobs=args.jobs or jobs_for(maker.cores, memory.available, int(build.job_gb * 10**9)),
+        jobs=args.jobs or jobs_for(maker.cores, memory.available, job),
         wait=args.wait,
     )
 
