@@ -212,7 +212,7 @@ def traversal(world: World, member: str, record: str | None = None) -> Seen:
     escaped = [
         str(it.relative_to(world.folder))
         for it in world.folder.rglob("*evil*")
-        if it not in before and world.cache not in it.parents and world.environments not in it.parents
+        if it not in before and not {world.cache, world.environments, world.home / "cache"} & set(it.parents)
     ]
     complete = [it.name for it in world.environments.glob("hostile-*")]
     return Seen(code=done.code, said=done.err, left=[*left(world), *escaped], note=f"complete: {len(complete)}")

@@ -35,8 +35,9 @@ _BUNDLES = (
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
-# No ambient configuration; bytecode whose validity rests on contents, not on a clock (PEP 552).
-_FIXED = {"UV_NO_CONFIG": "1", "PYC_INVALIDATION_MODE": "CHECKED_HASH"}
+# No ambient configuration; bytecode whose validity rests on contents, not on a clock (PEP 552); and uv is to say what
+# it leaves out of a wheel.
+_FIXED = {"UV_NO_CONFIG": "1", "PYC_INVALIDATION_MODE": "CHECKED_HASH", "RUST_LOG": "uv_extract=warn"}
 # Locks that uv keeps for as long as it runs: when we are killed and uv is not, nobody else takes its target.
 held_locks: set[int] = set()
 _INDEX_VARIABLES = {"--default-index": "UV_DEFAULT_INDEX", "--index": "UV_INDEX", "--find-links": "UV_FIND_LINKS"}

@@ -29,6 +29,7 @@ from verl_env.environment.receipt import NAME, SCHEMA, Receipt, now, read_receip
 from verl_env.environment.removal import remove_environment
 from verl_env.environment.shells import render_exports
 from verl_env.environment.standing import marker_of, switch_to
+from verl_env.environment.strays import refuse_strays
 from verl_env.environment.survey import DamagedError, Survey, survey
 from verl_env.environment.uv_notes import drop_notes
 from verl_env.errors import InstallError, PreflightError
@@ -200,6 +201,7 @@ def _install_packages(plan: Plan, again: tuple[str, ...] = ()) -> None:
         done = install_by_place(python, pins, plan.lock.table.build, plan.parts, show=show)
     if done.returncode != 0:
         raise _install_error(plan, done)
+    refuse_strays(plan.lock_text, done)
     drop_notes(plan.folder)
     own_sources(plan.folder)
     provide_bytecode(plan.folder, pins, _version(plan), again=again)
