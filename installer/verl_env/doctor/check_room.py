@@ -66,10 +66,15 @@ def _shared_memory(situation: Situation) -> Iterator[Finding]:
         )
 
 
+def temporary_folder(situation: Situation) -> Path:
+    """Return the folder that most programs take for temporary files."""
+    return Path(situation.environ.get("TMPDIR") or situation.host.path("/tmp"))  # noqa: S108 - that is the question
+
+
 def _temporary(situation: Situation) -> Iterator[Finding]:
     """Look at the temporary folder, by writing where it can be written."""
-    folder = Path(situation.environ.get("TMPDIR") or situation.host.path("/tmp"))  # noqa: S108 - that is the question
-    fault = write_fault(folder)
+    folder = temporary_folder(situation)
+    fault = write_fault(folder, sync=situation.deep)
     if fault:
         yield found(
             "tmp-not-writable", f"{folder}: {fault}", "set TMPDIR to a folder that can be written", severity="error"
@@ -107,13 +112,17 @@ def _folders(situation: Situation) -> Iterator[Finding]:
             )
 
 
-def write_fault(folder: Path) -> str:
-    """Try to write a file that vanishes at once; return why it cannot be done, or nothing."""
+def write_fault(folder: Path, *, sync: bool) -> str:
+    """Try to write a file that vanishes at once; return why it cannot be done, or nothing.
+
+    With `sync` it goes to the disk or server, which may know of a quota only then; a busy disk takes seconds for that.
+    """
     try:
         with tempfile.TemporaryFile(dir=folder, prefix=".verl-env-probe-") as stream:
             stream.write(b"x" * 4096)
             stream.flush()
-            os.fsync(stream.fileno())
+            if sync:
+                os.fsync(stream.fileno())
     except OSError as err:
         return err.strerror or str(err)
     return ""
