@@ -180,7 +180,8 @@ def test_too_little_memory(world):
     tool = world()
     done = build(tool, "--jobs", "4", TINY_HUNGRY="1")
     assert 0 == done.code, done.err
-    assert [2, 1] == [int(it.split("going on with ")[1].split()[0]) for it in done.err.splitlines() if "going on" in it]
+    said = [it.split("going on with ")[1] for it in done.err.splitlines() if "going on" in it]
+    assert ["2 compilers beside each other", "one compiler at a time"] == said
     effort = record_of(tool)["effort"]
     assert (3, 1) == (effort["attempts"], effort["jobs"])
 

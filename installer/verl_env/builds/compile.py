@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from verl_env import output, process, uv
 from verl_env.builds.failing import BuildError
-from verl_env.builds.jobs import floor_of
+from verl_env.builds.jobs import beside, floor_of
 from verl_env.builds.log import DISK, MEMORY, Failure, Step, failure_in, steps_in
 from verl_env.builds.memory import read_memory
 from verl_env.builds.session import end_session, session_bytes
@@ -74,7 +74,7 @@ def compile_wheel(work: Work, progress: Progress) -> tuple[Path, Progress, int]:
         if failure.cause != MEMORY or jobs == 1:
             raise _error(work, failure, watched)
         jobs = max(1, jobs // 2)
-        output.warn(f"too little memory ({failure.lines[-1]}): going on with {jobs} compilers beside each other")
+        output.warn(f"too little memory ({failure.lines[-1]}): going on with {beside(jobs)}")
         progress = replace(progress, attempts=progress.attempts + 1)
 
 
@@ -100,7 +100,8 @@ def _attempt(work: Work, jobs: int, before: Progress) -> tuple[int, _Watched, Pr
     finally:
         end_session(child.child.pid)
         code = child.end()
-    return code, watched, _kept(work, before, watched, child.seconds)
+        progress = _kept(work, before, watched, child.seconds)
+    return code, watched, progress
 
 
 def _kept(work: Work, before: Progress, watched: _Watched, seconds: float) -> Progress:

@@ -12,6 +12,11 @@ def jobs_for(cores: int, available: int, job_bytes: int) -> int:
     return max(1, min(cores, int(available * _SHARE) // job_bytes))
 
 
+def beside(jobs: int) -> str:
+    """Say how many compilers work at a time."""
+    return "one compiler at a time" if jobs == 1 else f"{jobs} compilers beside each other"
+
+
 def floor_of(total: int) -> int:
     """Return how much memory, in bytes, must stay free while compilers run."""
     return max(LEAST_BYTES, int(total * LEAST_SHARE))

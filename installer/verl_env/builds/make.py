@@ -16,6 +16,7 @@ from verl_env.builds.compile import Work, compile_wheel
 from verl_env.builds.failing import BuildError
 from verl_env.builds.gather import gather, sha256_of
 from verl_env.builds.inputs import Inputs, Target, key_of
+from verl_env.builds.jobs import beside
 from verl_env.builds.looking import Looked, Place, refuse_unloadable, unpacked
 from verl_env.builds.record import BUILT, SCHEMA, Effort, Maker, Record
 from verl_env.builds.wheelhouse import Stored, checked, find, store
@@ -95,7 +96,7 @@ def _make(making: Making, place: Workplace, indexes: Indexes, facts: Facts) -> t
     place.install_tools(making.requires, making.where.python)
     output.note(
         f"compiling {making.build.package} {making.build.version} for {', '.join(making.inputs.architectures)} "
-        f"with {making.jobs} compilers beside each other; log: {making.log}"
+        f"with {beside(making.jobs)}; log: {making.log}"
     )
     work = Work(
         place=place,

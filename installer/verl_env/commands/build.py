@@ -6,6 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING, Any
 
+from verl_env.builds.jobs import beside
 from verl_env.builds.wheelhouse import stored
 from verl_env.commands.build_subject import Subject, read_subject, row_of
 from verl_env.environment.build import WAIT_SECONDS
@@ -139,8 +140,8 @@ def _result(one: Stored, subject: Subject, *, compiled: bool) -> Result:
     lines.append(f"sha256 {record.sha256}, {human_bytes(record.size)}, for {', '.join(record.architectures)}")
     if record.effort:
         lines.append(
-            f"{record.effort.compiled} files in {record.effort.seconds / 60:.1f} min, {record.effort.jobs} compilers "
-            f"beside each other, {human_bytes(record.effort.peak)} of memory at most"
+            f"{record.effort.compiled} files in {record.effort.seconds / 60:.1f} min, {beside(record.effort.jobs)}, "
+            f"{human_bytes(record.effort.peak)} of memory at most"
         )
     lines.append(f"install it: verl-env install --row {subject.entry.id}")
     return Result(data=_data_of(one) | {"changed": compiled}, text="\n".join(lines))
@@ -165,7 +166,7 @@ def _plan_text(making: Making, subject: Subject) -> str:
         f"would compile {inputs.package} {inputs.version}+{inputs.target.label} for {', '.join(inputs.architectures)}",
         f"against torch {inputs.target.torch} of {subject.folder.name}, Python {inputs.target.python}",
         f"with nvcc {inputs.nvcc} ({making.cuda_home}) and {making.maker.compiler}",
-        f"with {making.jobs} compilers beside each other ({making.maker.cores} cores, {memory} for each compiler)",
+        f"with {beside(making.jobs)} ({making.maker.cores} cores, {memory} for each compiler)",
         f"into {making.key} of the wheelhouse",
     ]
     return "\n".join(lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
+from verl_env.builds.jobs import beside
 from verl_env.builds.matrix_files import proven_of
 from verl_env.errors import UsageError
 from verl_env.matrix.fit import driver_floor
@@ -100,7 +101,7 @@ def _made(proven: Proven) -> list[str]:
         f"built      {record.made[:10]} {record.version} for {', '.join(record.architectures)}: sha256 {record.sha256}"
     ]
     if (effort := record.effort) and record.maker:
-        took = f"{effort.compiled} files in {effort.seconds / 60:.1f} min, {effort.jobs} compilers beside each other"
+        took = f"{effort.compiled} files in {effort.seconds / 60:.1f} min, {beside(effort.jobs)}"
         lines.append(f"           {took}, {human_bytes(effort.peak)} at most; {record.maker.compiler}")
     for shown in proven.shown:
         lines += [
