@@ -281,8 +281,9 @@ def test_unwritable_cache(tool, tmp_path):
 
 def test_cache_on_a_read_only_place(tool):
     """A cache on a file system that nobody can write, root neither, is an error."""
-    finding = of(doctor(tool, "--only", "huggingface", HF_HOME="/proc/hf"), "hf-home-not-writable")
-    assert "/proc/hf" in finding["evidence"]
+    done = doctor(tool, "--only", "huggingface", HF_HOME="/proc/hf")
+    assert ["hf-home-not-writable"] == ids(done)
+    assert "/proc/hf" in of(done, "hf-home-not-writable")["evidence"]
 
 
 def test_cache_that_is_a_file(tool, tmp_path):

@@ -79,6 +79,16 @@ def test_nvidia_smi(tmp_path, stubs):
     assert ("nvml-failed", True) == (finding.id, "nvidia-smi did not answer within" in finding.evidence)
 
 
+def test_nvidia_smi_alone(tmp_path):
+    """Where nothing else is there to blame, the silence of nvidia-smi is the finding."""
+    environ = {"PATH": f"{hanging(tmp_path / 'bin/nvidia-smi')}:/usr/bin:/bin"}
+    node = probe_node(host=Host(root=tmp_path, environ=environ, patience=8), interpreters=False, limit=2)
+    if node.nvml:
+        pytest.skip("NVML answers here, so that nvidia-smi is not asked")
+    (finding,) = node.findings
+    assert ("probe-timed-out", True) == (finding.id, "nvidia-smi did not answer within" in finding.evidence)
+
+
 def test_compiler(tool, tmp_path):
     """A compiler that hangs is late."""
     path = f"{hanging(tmp_path / 'bin/gcc')}:/usr/bin:/bin"

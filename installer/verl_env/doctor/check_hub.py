@@ -85,14 +85,17 @@ def check_hub(situation: Situation) -> Iterator[Finding]:
     """Yield what is wrong with the cache in use."""
     environ = situation.environ
     places = places_of(environ)
+    faulty = []
     for role, folder in (("home", places.home), ("hub", places.hub), ("xet", places.xet)):
         fault = _write_fault(folder, sync=situation.deep)
         if fault and (role == "home" or not str(folder).startswith(f"{places.home}/")):
+            faulty.append(folder)
             evidence = f"{folder} ({places.sources[role]}): {fault}"
             yield found(
                 "hf-home-not-writable", evidence, "set HF_HOME to a folder of yours with room", severity="error"
             )
-    yield from _room(places)
+    if not faulty:
+        yield from _room(places)
     yield from _twice(environ, places)
     for old, new in _LEGACY.items():
         if environ.get(old):

@@ -40,13 +40,14 @@ class LibraryAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmiAnswer:
-    """What nvidia-smi printed: `error` is set when it ran and failed."""
+    """What nvidia-smi printed: `error` is set when it ran and failed, `late` when it was ended for its silence."""
 
     path: str
     driver_version: str | None = None
     cuda_version: str | None = None
     gpus: tuple[Gpu, ...] = ()
     error: str | None = None
+    late: bool = False
 
 
 def merge_lines(text: str) -> dict[str, Any]:

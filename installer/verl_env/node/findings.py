@@ -65,6 +65,8 @@ def judge_driver(seen: Evidence) -> Iterator[Finding]:
     nvml = _nvml_fault(seen) or (None if first else _nvml_code(seen)) or _nvml_missing(seen)
     if nvml:
         yield nvml
+    elif seen.smi and seen.smi.late:
+        yield _smi_late(seen.smi)
     if seen.nvml.gpu_errors:
         yield Finding(
             id="gpu-unreadable",
@@ -200,6 +202,18 @@ def _nvml_code(seen: Evidence) -> Finding | None:
         evidence=evidence,
         why="vLLM, Ray and torch ask NVML which GPUs there are",
         action="look for `NVRM` in the kernel log (dmesg), and have the node rebooted if it names a GPU",
+    )
+
+
+def _smi_late(smi: SmiAnswer) -> Finding:
+    """Say that nvidia-smi hangs where nothing else says what is wrong."""
+    return Finding(
+        id="probe-timed-out",
+        severity="warning",
+        what="nvidia-smi did not come to its end in time",
+        evidence=f"{smi.path}: {smi.error}",
+        why="a driver that hangs nvidia-smi hangs whatever asks for GPUs; or this nvidia-smi is none of the driver's",
+        action="`verl-env doctor --only node --deep` waits longer; see the kernel log (dmesg) for `NVRM`",
     )
 
 

@@ -75,9 +75,8 @@ def ask_nvidia_smi(host: Host) -> SmiAnswer | None:
     if "not a valid field" in done.stdout + done.stderr:
         done, fields = _query(host, program, _OLD_FIELDS), _OLD_FIELDS
     if done.timed_out:
-        return SmiAnswer(
-            path=str(program), error=f"nvidia-smi did not answer within {done.seconds:.2g} s and was ended"
-        )
+        said = f"nvidia-smi did not answer within {done.seconds:.2g} s and was ended"
+        return SmiAnswer(path=str(program), error=said, late=True)
     if done.returncode != 0:
         return SmiAnswer(path=str(program), error=_words(done))
     driver, gpus = parse_gpus(done.stdout, fields)
