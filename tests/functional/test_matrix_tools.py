@@ -257,6 +257,9 @@ def test_two_devices_are_both_kept(tiny, carried):
         pytest.param({"date": DAY - dt.timedelta(days=1)}, "the pins were made on", id="older than its pins"),
         pytest.param({"date": dt.date(2999, 1, 1)}, "its date is 2999-01-01", id="the future"),
         pytest.param({"device": "none"}, "level gpu, and no device", id="kernels on no device"),
+        pytest.param(
+            {"shown": {"a": "with /home/me/cuda"}}, "`a` names a path of the machine", id="a path of somebody's"
+        ),
         pytest.param({"shown": {}}, "no check that says what it found", id="kernels of which nothing is said"),
         pytest.param({"shown": {"p2p_copies": "skipped: one GPU"}}, "no check that says", id="nothing but skipped"),
         pytest.param({"device": "2x Tesla V100, driver 580.95.05"}, "has no code for V100", id="several without code"),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 KEYS = ("level", "date", "python", "arch", "pins", "device", "glibc", "by")
 SHOWN = ("imported", "exercised", "gpu")  # the levels that a run shows; those below follow from files
 _DEVICE = re.compile(r"(?P<names>.+), driver (?P<driver>\d{3,4}(\.\d+){1,2})")
+_PATH = re.compile(r"(?<![\w.<])/[\w.-]+/")
 _COUNT = re.compile(r"^\d+x ")
 
 
@@ -128,6 +129,8 @@ def evidence_faults(evidence: Evidence, entry: Entry, pins: PinsHeader, facts: F
         faults.append(f"glibc {evidence.glibc} does not run wheels for {pins.glibc}")
     if evidence.level == "gpu" and all(said.startswith("skipped") for said in evidence.shown.values()):
         faults.append("level gpu, and no check that says what it found")
+    if named := [name for name, said in evidence.shown.items() if _PATH.search(said)]:
+        faults.append(f"`{named[0]}` names a path of the machine that it ran on")
     return faults + _device_faults(evidence, entry, pins, facts)
 
 

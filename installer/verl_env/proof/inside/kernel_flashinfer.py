@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from expecting import Skip, expect_near
@@ -115,9 +116,14 @@ def _modules():
 
 
 def _built(before):
-    """Say what was compiled by this check."""
+    """Say what was compiled by this check, and by whose nvcc; no path of this machine."""
     import flashinfer
 
-    built = sorted(_modules() - before)
-    how = f"compiled {', '.join(built)} with {os.environ['CUDA_HOME']}" if built else "its kernels came compiled"
+    kinds = ", ".join(sorted({name.partition("_dtype_")[0] for name in _modules() - before}))
+    own = os.environ["CUDA_HOME"].startswith(sys.prefix)
+    how = (
+        f"compiled {kinds} with {'the environment' if own else 'the system'}'s CUDA_HOME"
+        if kinds
+        else "its kernels came compiled"
+    )
     return f"flashinfer {flashinfer.__version__}, {how}"
