@@ -120,10 +120,6 @@ def _built(before):
     import flashinfer
 
     kinds = ", ".join(sorted({name.partition("_dtype_")[0] for name in _modules() - before}))
-    own = os.environ["CUDA_HOME"].startswith(sys.prefix)
-    how = (
-        f"compiled {kinds} with {'the environment' if own else 'the system'}'s CUDA_HOME"
-        if kinds
-        else "its kernels came compiled"
-    )
+    whose = "the environment" if os.environ["CUDA_HOME"].startswith(sys.prefix) else "the system"
+    how = f"compiled {kinds} with {whose}'s CUDA_HOME" if kinds else "its kernels came compiled"
     return f"flashinfer {flashinfer.__version__}, {how}"
