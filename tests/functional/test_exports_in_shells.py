@@ -9,6 +9,7 @@ import shutil
 import string
 import subprocess
 import sys
+import tempfile
 from io import StringIO
 
 import pytest
@@ -63,11 +64,15 @@ def program_of(shell):
     return [shutil.which(shell), *words]
 
 
+# fish writes to its HOME, whatever it was told: one that is not there would be made.
+HOME = tempfile.TemporaryDirectory(prefix="verl-env-home-")
+
+
 def through(program, text, environ):
     """Return the variables, each time that `env -0` ran in a shell, without those of the shell itself."""
     done = subprocess.run(
         [*program, "-c", text],
-        env={"PATH": OTHER, "HOME": "/nonexistent", "LC_ALL": "C.UTF-8", **environ},
+        env={"PATH": OTHER, "HOME": HOME.name, "LC_ALL": "C.UTF-8", **environ},
         capture_output=True,
         check=False,
     )
