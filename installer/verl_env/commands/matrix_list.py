@@ -11,6 +11,7 @@ from verl_env.output import Result
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from verl_env.matrix.facts import Facts
     from verl_env.matrix.matrix import Entry
@@ -96,6 +97,11 @@ def _table(lines: list[dict[str, str]]) -> str:
         return "no rows"
     head = {name: name for name in _COLUMNS}
     widths = {name: max(len(line[name]) for line in [head, *lines]) for name in _COLUMNS}
-    wide = sum(widths.values()) + 2 * (len(_COLUMNS) - 1) > _WIDTH
-    columns = [name for name in _COLUMNS if not (wide and name == _SPARED)]
-    return "\n".join("  ".join(line[name].ljust(widths[name]) for name in columns).rstrip() for line in [head, *lines])
+    columns = [name for name in _COLUMNS if name != _SPARED or _wide(widths, _COLUMNS) <= _WIDTH]
+    gap = "  " if _wide(widths, columns) <= _WIDTH else " "
+    return "\n".join(gap.join(line[name].ljust(widths[name]) for name in columns).rstrip() for line in [head, *lines])
+
+
+def _wide(widths: dict[str, int], columns: Sequence[str]) -> int:
+    """Return how wide a table of these columns is, two spaces between them."""
+    return sum(widths[name] for name in columns) + 2 * (len(columns) - 1)
