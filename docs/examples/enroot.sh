@@ -19,7 +19,7 @@ enroot start --root --rw --mount "$bundle:/tmp/env.tar" verl-env-build sh -eu -c
     cd /tmp
     tar -xf env.tar start.sh
     sh start.sh env.tar --driver '$driver' --quiet
-    rm -rf start.sh /opt/verl-env/cache /root/.cache
+    rm -rf start.sh /opt/verl-env/cache ~/.cache
 "
 enroot export -o verl.sqsh verl-env-build
 enroot remove -f verl-env-build
