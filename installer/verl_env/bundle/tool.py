@@ -50,7 +50,7 @@ class Needed:
 def own_wheel() -> tuple[str, bytes]:
     """Pack the verl-env that runs as a wheel; the same files give the same bytes."""
     info = f"verl_env-{verl_env.__version__}.dist-info"
-    files = {name: path.read_bytes() for name, path in _own_files()}
+    files = {name: path.read_bytes() for name, path in own_files()}
     files[f"{info}/METADATA"] = _metadata().encode()
     files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: verl-env\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     files[f"{info}/entry_points.txt"] = b"[console_scripts]\nverl-env = verl_env.cli:main\n"
@@ -66,7 +66,7 @@ def own_wheel() -> tuple[str, bytes]:
     return f"verl_env-{verl_env.__version__}-py3-none-any.whl", packed.getvalue()
 
 
-def _own_files() -> Iterator[tuple[str, Path]]:
+def own_files() -> Iterator[tuple[str, Path]]:
     """Yield the package's files and the shipped matrix, in a fixed order."""
     package = Path(verl_env.__file__).parent
     for base, name in ((package, "verl_env"), (shipped(), "verl_env/matrices")):
