@@ -35,6 +35,7 @@ COMMANDS = {
     "verify": "hold an environment against the manifest of its files",
     "repair": "build a damaged environment again, and switch to it",
     "bundle": "everything of an environment as one file, for a node with no network",
+    "cluster": "many nodes: what they are, and one environment on all of them",
     "prune": "remove environments that are no longer needed",
 }
 

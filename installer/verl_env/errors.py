@@ -103,6 +103,13 @@ class NoEnvironmentError(VerlEnvError):
     exit_code = 12
 
 
+class EngineError(VerlEnvError):
+    """A cluster's engine (Ray, Slurm) cannot be reached, or refused; nothing was changed on any node."""
+
+    code = "engine"
+    exit_code = 14
+
+
 class Interrupted(VerlEnvError):  # noqa: N818 - nothing went wrong
     """Ctrl-C or SIGTERM: children were ended, and what was being built is gone or finished by a rerun."""
 

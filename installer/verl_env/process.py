@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -107,6 +108,63 @@ class Running:
         """Kill it with its whole group, and return its exit code."""
         _end_group(self.child)
         return self.child.wait()
+
+
+class Dialogue:
+    """A child that is spoken to in lines, and answers in lines; its stderr is kept for when something goes wrong."""
+
+    def __init__(self, argv: Sequence[str | Path], *, env: Mapping[str, str]) -> None:
+        """Start the child; raises OSError when it cannot be started."""
+        import queue
+        import threading
+
+        self._errors = open(os.memfd_create("stderr"), "w+b")  # noqa: SIM115 - it lives as long as the child
+        self._child = subprocess.Popen(
+            _shown(argv),
+            env=dict(env),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            start_new_session=True,
+        )
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in self._child.stdout or ():
+            self._lines.put(line.decode(errors="replace"))
+        self._lines.put(None)
+
+    def tell(self, line: str) -> None:
+        """Write one line; a child that is gone is noticed by who listens."""
+        with contextlib.suppress(BrokenPipeError):
+            self._child.stdin.write(line.encode() + b"\n")  # type: ignore[union-attr]
+            self._child.stdin.flush()  # type: ignore[union-attr]
+
+    def hear(self, seconds: float | None) -> str | None:
+        """Return the next line; None when the child ended, or said nothing for so many seconds."""
+        import queue
+
+        try:
+            return self._lines.get(timeout=seconds)
+        except queue.Empty:
+            return None
+
+    def last_words(self, lines: int = 12) -> tuple[str, ...]:
+        """Return the end of its stderr."""
+        self._errors.seek(0)
+        return tuple(self._errors.read().decode(errors="replace").strip().splitlines()[-lines:])
+
+    def end(self, seconds: float = 20.0) -> None:
+        """Close its stdin, give it some seconds to leave in order, then kill its group."""
+        with contextlib.suppress(BrokenPipeError):
+            self._child.stdin.close()  # type: ignore[union-attr]
+        try:
+            self._child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            _end_group(self._child)
+            self._child.wait()
+        self._errors.close()
 
 
 def start(

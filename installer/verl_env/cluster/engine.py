@@ -1,7 +1,7 @@
 """What moves things between nodes: an engine that the cluster runs already, Ray or Slurm, seen through one interface.
 
-An engine knows its nodes, runs the agent (`agent.py`) on them, and carries a file to them. It raises EngineError when
-it cannot be reached at all; what befalls one node is in that node's answer, and the others go on.
+An engine knows its nodes, runs the agent (`agent_child.py`) on them, and carries a file to them. It raises EngineError
+when it cannot be reached at all; what befalls one node is in that node's answer, and the others go on.
 """
 
 from __future__ import annotations
@@ -9,18 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from verl_env.errors import VerlEnvError
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
-
-
-class EngineError(VerlEnvError):
-    """The cluster's engine cannot be reached, or refused; nothing was changed on any node."""
-
-    code = "engine"
-    exit_code = 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +48,9 @@ class Engine(Protocol):
     ) -> dict[str, Answer]:
         """Run the agent on each node at the same time, once, and return its answers by node name.
 
-        `request` is what `agent.serve` takes. `told(name, line)` is called with each line that programs of the agent
-        write to stderr, as it comes, where the engine can. A node that has not answered after `seconds` is given up.
+        `request` is what `agent_child.serve` takes. `told(name, line)` is called with each line that the agent's
+        programs write to stderr, as it comes, where the engine can. A node that has not answered after `seconds` is
+        given up.
         """
 
     def send(

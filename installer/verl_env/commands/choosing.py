@@ -46,11 +46,24 @@ class Reach:
 def read_situation(args: argparse.Namespace) -> Situation:
     """Load the matrix, measure or describe the node, and read the wishes; raises UsageError for unknown names."""
     matrix = load_matrix(args.matrix)
+    wishes = wishes_of(args, matrix)
+    folders = {"environments": paths.environments(), "cache": paths.uv_cache()}
+    node = node_from_arguments(args, names=matrix.gpu_names(), folders=folders)
+    indexes = read_indexes(args.index)
+    if args.mirror:
+        from verl_env.mirrors import with_mirrors
+
+        indexes = with_mirrors(indexes, args.mirror, matrix.facts, asked=bool(args.index))
+    return Situation(matrix=matrix, node=node, wishes=wishes, indexes=indexes)
+
+
+def wishes_of(args: argparse.Namespace, matrix: Matrix) -> Wishes:
+    """Read what narrows the choice; raises UsageError for a row that is not there."""
     if args.row and args.row not in matrix.entries:
         close = difflib.get_close_matches(args.row, matrix.entries, n=3, cutoff=0.3)
         known = ", ".join(close or matrix.entries)
         raise UsageError(f"no row is called `{args.row}`", hint=f"known: {known}; see `verl-env matrix list`")
-    wishes = Wishes(
+    return Wishes(
         row=args.row,
         verl=args.verl,
         engine=args.engine,
@@ -60,14 +73,6 @@ def read_situation(args: argparse.Namespace) -> Situation:
         prefer_native=args.prefer_native,
         least=LEVELS[0] if args.allow_unproved else LEAST_STATUS,
     )
-    folders = {"environments": paths.environments(), "cache": paths.uv_cache()}
-    node = node_from_arguments(args, names=matrix.gpu_names(), folders=folders)
-    indexes = read_indexes(args.index)
-    if args.mirror:
-        from verl_env.mirrors import with_mirrors
-
-        indexes = with_mirrors(indexes, args.mirror, matrix.facts, asked=bool(args.index))
-    return Situation(matrix=matrix, node=node, wishes=wishes, indexes=indexes)
 
 
 def _minor(asked: str) -> str:

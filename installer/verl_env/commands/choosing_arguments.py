@@ -11,8 +11,16 @@ if TYPE_CHECKING:
 
 
 def add_choosing_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what narrows the rows and what describes the node."""
+    """Add what narrows the rows, where files come from, and what describes the node."""
     group = parser.add_argument_group("choosing")
+    add_wishes(group)
+    group.add_argument("--index", metavar="URL", help="package index in place of the one uv and pip are set up with")
+    group.add_argument("--mirror", metavar="NAME", help="public mirrors by name (tsinghua,sjtu,hf-mirror), or `auto`")
+    add_node_arguments(parser)
+
+
+def add_wishes(group: argparse._ActionsContainer) -> None:
+    """Add what narrows the rows."""
     group.add_argument("--row", metavar="ID", help="this row of the matrix, if it fits")
     group.add_argument("--verl", metavar="VERSION", help="only rows with this verl")
     group.add_argument("--engine", choices=("vllm", "sglang", "none"), help="only rows with this inference engine")
@@ -21,6 +29,3 @@ def add_choosing_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--cpu", action="store_true", help="a row for CPU work, whatever GPUs are here")
     group.add_argument("--prefer-native", action="store_true", help="native support before a newer verl")
     group.add_argument("--allow-unproved", action="store_true", help="also rows that nobody has installed yet")
-    group.add_argument("--index", metavar="URL", help="package index in place of the one uv and pip are set up with")
-    group.add_argument("--mirror", metavar="NAME", help="public mirrors by name (tsinghua,sjtu,hf-mirror), or `auto`")
-    add_node_arguments(parser)

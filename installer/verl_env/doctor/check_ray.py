@@ -4,38 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from verl_env.doctor.known import found
 from verl_env.node.answers import merge_lines
+from verl_env.node.ray_head import DEFAULT_ADDRESS, GCS_PORT, fault_of_head, place_of, remembered, temp_folder
 from verl_env.output import human_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
 
     from verl_env.doctor.situation import Situation
     from verl_env.node.facts import Finding
 
-_GCS_PORT, _DASHBOARD_PORT = 6379, 8265
+_DASHBOARD_PORT = 8265
 _SOCKET_PATH_MOST = 107  # unix(7): sun_path
 _RAYS_OWN = len("/ray/session_2026-11-30_15-00-00_123456_1234567/sockets/plasma_store")
 _CONNECT_SECONDS, _PATIENT_SECONDS = 0.6, 5.0
-# What a client of HTTP/2 begins with (RFC 9113, 3.4): the preface and empty settings. A gRPC server, as the head is,
-# answers with settings of its own at once; a stopped head, or another program, does not.
-_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + struct.pack(">IBI", 0x04, 0, 0)
-_SETTINGS = 0x04
-_HEADER_BYTES = 9
 _JOIN_SECONDS = 50.0
 _LOCAL = ("127.0.0.1", "localhost", "::1", "0.0.0.0")  # noqa: S104 - named to be judged, nothing is bound
-
-
-def temp_folder(environ: Mapping[str, str]) -> Path:
-    """Return the folder that Ray puts its sessions under, as Ray works it out."""
-    return Path(environ.get("RAY_TMPDIR") or environ.get("TMPDIR") or "/tmp")  # noqa: S108 - Ray's own default
 
 
 def check_ray(situation: Situation) -> Iterator[Finding]:
@@ -65,7 +54,7 @@ def judge_address(address: str, source: str, situation: Situation) -> Iterator[F
         yield found(
             "ray-dashboard-port",
             evidence,
-            f"set {source} to {host}:{_GCS_PORT} for drivers; http://{host}:{_DASHBOARD_PORT} is for `ray job submit`",
+            f"set {source} to {host}:{GCS_PORT} for drivers; http://{host}:{_DASHBOARD_PORT} is for `ray job submit`",
         )
         return
     fault = head_fault(host, port, situation)
@@ -83,50 +72,10 @@ def judge_address(address: str, source: str, situation: Situation) -> Iterator[F
         yield found("ray-unreachable", evidence, action, severity="error")
 
 
-def place_of(address: str) -> tuple[str, int] | None:
-    """Return host and port of an address; None for `auto` and `local`."""
-    if address in ("auto", "local", ""):
-        return None
-    try:
-        parts = urlsplit(address if "://" in address else f"//{address}")
-        default = 10001 if parts.scheme == "ray" else _GCS_PORT
-        return (parts.hostname or "", parts.port or default) if parts.hostname else None
-    except ValueError:
-        return None
-
-
 def head_fault(host: str, port: int, situation: Situation) -> str:
     """Greet who listens there; return why that is no Ray head that answers, or nothing."""
     seconds = _PATIENT_SECONDS if situation.deep else _CONNECT_SECONDS
-    with_tls = situation.environ.get("RAY_USE_TLS", "0") not in ("", "0")
-    try:
-        with socket.create_connection((host, port), timeout=seconds) as stream:
-            if with_tls:  # only a client with the cluster's certificates is answered
-                return ""
-            stream.sendall(_HELLO)
-            answer = _read(stream, _HEADER_BYTES)
-    except TimeoutError:
-        return f"no answer within {seconds:g} s"
-    except OSError as err:
-        return err.strerror or str(err)
-    return "" if answer[3:4] == bytes([_SETTINGS]) else "somebody else than a Ray head listens there"
-
-
-def _read(stream: socket.socket, size: int) -> bytes:
-    """Read so many bytes, or fewer where the other side hangs up."""
-    read = b""
-    while len(read) < size and (more := stream.recv(size - len(read))):
-        read += more
-    return read
-
-
-def remembered(environ: Mapping[str, str]) -> tuple[Path, str] | None:
-    """Return the file in which Ray keeps the last cluster's address, and the address."""
-    path = temp_folder(environ) / "ray" / "ray_current_cluster"
-    try:
-        return path, path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        return None
+    return fault_of_head(host, port, situation.environ, seconds=seconds)
 
 
 def _remembered(situation: Situation) -> Iterator[Finding]:
@@ -149,10 +98,10 @@ def check_cluster(situation: Situation, address: str | None) -> Iterator[Finding
     """Join the cluster with the environment's own Ray, and look at every node; within a time limit."""
     subject = situation.subject
     known = remembered(situation.environ)
-    chosen = address or situation.environ.get("RAY_ADDRESS") or (known[1] if known else f"127.0.0.1:{_GCS_PORT}")
+    chosen = address or situation.environ.get("RAY_ADDRESS") or (known[1] if known else DEFAULT_ADDRESS)
     place = place_of(chosen)
     if place is None:
-        place = place_of(known[1]) if known else ("127.0.0.1", _GCS_PORT)
+        place = place_of(known[1]) if known else ("127.0.0.1", GCS_PORT)
     faults = list(judge_address(chosen, "the address", situation)) if place else []
     yield from faults
     if faults or place is None:

@@ -1,6 +1,6 @@
 """Run on each node by its engine, with whatever Python is there: unpack verl-env, run it, say what it said.
 
-    python agent.py < REQUEST > ANSWER        both are JSON; what verl-env writes to stderr goes to stderr as it comes
+    python agent_child.py < REQUEST > ANSWER    both are JSON; what verl-env writes to stderr goes to stderr as it comes
 
 It stands alone, for Pythons from 3.8: nothing of verl_env is imported, since this may be another environment. It writes
 below the home that the request names, and nowhere else. A request:
@@ -9,8 +9,7 @@ below the home that the request names, and nowhere else. A request:
     node    this node's name in its cluster
     tool    the sha256 of the archive of verl-env (`tool.py`), sent beforehand to `tool_path(home, tool)`
     oldest  the minor of the oldest Python that it runs on, such as [3, 11]
-    mark    a word of this run: left in the home under the node's name, so that a home that several nodes share shows;
-            with "unmark", it is taken away after all marks were read
+    mark    a word of this run: left in the home under the node's name, so that a home that several nodes share shows
     environ more variables for the calls
     files   texts by name, laid into the folder that the calls run in
     calls   each {"words": [...]} runs verl-env, {"bundle": PATH, "words": [...]} runs the `start.sh` of a bundle, after
@@ -74,19 +73,17 @@ def serve(request: dict[str, Any], tell: Callable[[str], None]) -> dict[str, Any
 
 
 def _mark(home: Path, request: dict[str, Any]) -> list[str]:
-    """Leave this node's mark, and return the names of all nodes whose marks are in this home."""
+    """Leave this node's mark, and return the names of all nodes whose marks are in this home; older marks go."""
     mark = request.get("mark")
     if not mark:
         return []
     folder = home / "self" / "cluster" / f"seen-{mark}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / request["node"]).touch()
-    found = sorted(os.listdir(folder))
-    if request.get("unmark"):
-        (folder / request["node"]).unlink()
-        if len(os.listdir(folder)) == 0:
-            folder.rmdir()
-    return found
+    for other in folder.parent.glob("seen-*"):
+        if other != folder:
+            shutil.rmtree(other, ignore_errors=True)
+    return sorted(os.listdir(folder))
 
 
 def _call(request: dict[str, Any], call: dict[str, Any], tell: Callable[[str], None]) -> dict[str, Any]:
