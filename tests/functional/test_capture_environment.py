@@ -13,7 +13,7 @@ from verl_env.lock.read import read_lock
 def installed(tiny, wheels):
     """Return an installed environment of the row `tiny`."""
     build_wheel(wheels["torch"].parent, "extra-thing", "1.0")
-    assert tiny("install").code == 0
+    assert tiny("install", "--cpu").code == 0
     return tiny.current.resolve()
 
 
@@ -65,14 +65,14 @@ def test_a_patch_leaves_the_cache_and_its_other_environments_alone(tiny, install
     assert tiny("install", "pylock.captured.toml").code == 0
     assert "PATCHED = 1\n" == (site_of(tiny.current.resolve()) / "verl" / "__init__.py").read_text()
     tiny.site.add_row("twin", [wheels["torch"], wheels["verl"], wheels["tiny-sub"]])
-    assert tiny("install", "--row", "twin").code == 0
+    assert tiny("install", "--cpu", "--row", "twin").code == 0
     assert '__version__ = "99.0"\n' == (site_of(tiny.current.resolve()) / "verl" / "__init__.py").read_text()
 
 
 def test_an_edit_in_place_stays_in_its_environment(tiny, installed, wheels):
     """Editors write hard links in place: what people patch is no hard link, so no sibling and no cache has the edit."""
     tiny.site.add_row("twin", [wheels["torch"], wheels["verl"], wheels["tiny-sub"]])
-    assert tiny("install", "--row", "twin").code == 0
+    assert tiny("install", "--cpu", "--row", "twin").code == 0
     twin = tiny.current.resolve()
     (site_of(installed) / "verl" / "__init__.py").write_text("PATCHED = 1\n")
     done = tiny("capture", installed, "--with-patches", "-o", "pylock.captured.toml")

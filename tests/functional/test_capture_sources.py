@@ -80,7 +80,7 @@ def quarry(tiny, serve, wheels, tmp_path):
         (folder / wheels[name].name).write_bytes(wheels[name].read_bytes())
     add_backend(folder)
     tiny.index = serve(folder)
-    assert tiny("install").code == 0
+    assert tiny("install", "--cpu").code == 0
     return tiny
 
 

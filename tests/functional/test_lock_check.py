@@ -204,7 +204,7 @@ def test_json_is_one_object(locked):
 def captured(tiny, wheels):
     """Return verl-env beside a captured lock with a patch, and an index that is out of reach."""
     build_wheel(wheels["torch"].parent, "extra-thing", "1.0")
-    assert 0 == tiny("install").code
+    assert 0 == tiny("install", "--cpu").code
     folder = tiny.current.resolve()
     edit_file(site_of(folder) / "verl" / "__init__.py", "PATCHED = 1\n")
     add(folder, tiny, "extra-thing")
@@ -272,7 +272,7 @@ def test_a_captured_lock_that_is_incoherent(captured):
 
 def test_a_rows_own_lock_with_a_patch(tiny):
     """Only a file was edited: it is the row's lock with a patch, and follows the row's pins."""
-    assert 0 == tiny("install").code
+    assert 0 == tiny("install", "--cpu").code
     edit_file(site_of(tiny.current.resolve()) / "verl" / "__init__.py", "PATCHED = 1\n")
     assert 0 == tiny("capture", "current", "--with-patches", "-o", "pylock.toml").code
     assert 0 == tiny("lock", "--check").code

@@ -89,7 +89,8 @@ def _nodes_of(row: str, choices: dict[str, Choice]) -> tuple[str, ...]:
         fit = next(it for it in choice.fits if it.entry.id == row)
         if fit.fits and fit.pins:
             by_pins.setdefault(fit.pins.file_name, []).append(name)
-    return tuple(sorted(by_pins.values(), key=len)[-1]) if by_pins else ()
+    longest: list[str] = max(by_pins.values(), key=len, default=[])
+    return tuple(longest)
 
 
 def _why(choice: Choice) -> tuple[str, ...]:
