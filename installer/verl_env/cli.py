@@ -31,6 +31,7 @@ COMMANDS = {
     "doctor": "say what is wrong here or in a log, why, and the one thing to do",
     "report": "write one file to paste into an issue: node, environment, findings; no secrets, no names",
     "list": "list the environments of this node",
+    "use": "make an environment that stands here the one in use",
     "rollback": "go back to the environment that was in use before",
     "verify": "hold an environment against the manifest of its files",
     "repair": "build a damaged environment again, and switch to it",

@@ -13,7 +13,8 @@ below the home that the request names, and nowhere else. A request:
     environ more variables for the calls
     files   texts by name, laid into the folder that the calls run in
     calls   each {"words": [...]} runs verl-env, {"bundle": PATH, "words": [...]} runs the `start.sh` of a bundle, after
-            each other until one fails; "seconds" is its time limit
+            each other until one fails; "seconds" is its time limit; a bundle is removed after the exit codes of
+            "remove_after", unless a file PATH.kept lies beside it
 """
 
 from __future__ import annotations
@@ -93,17 +94,14 @@ def _call(request: dict[str, Any], call: dict[str, Any], tell: Callable[[str], N
         for file, text in (request.get("files") or {}).items():
             (Path(name) / file).write_text(text, encoding="utf-8")
         if "bundle" in call:
-            words = ["sh", _start_script(call["bundle"], name), call["bundle"], *call["words"]]
-        else:
-            words = [
-                _python(tuple(request["oldest"])),
-                "-I",
-                "-B",
-                "-c",
-                _START,
-                str(_tool(home, request["tool"])),
-                *call["words"],
-            ]
+            bundle = call["bundle"]
+            words = ["sh", _start_script(bundle, name), bundle, *call["words"]]
+            done = _run(words, name, _environ(request), call.get("seconds"), tell)
+            if done["code"] in call.get("remove_after", ()) and not os.path.exists(f"{bundle}.kept"):
+                os.unlink(bundle)
+            return done
+        python, tool = _python(tuple(request["oldest"])), _tool(home, request["tool"])
+        words = [python, "-I", "-B", "-c", _START, str(tool), *call["words"]]
         return _run(words, name, _environ(request), call.get("seconds"), tell)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from verl_env.cluster.engine import Answer, Member
@@ -29,7 +29,7 @@ class Current:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """One node: what it is, what is in use, all complete environments by lock digest; or why it did not say.
+    """One node: what it is, what is in use, its newest complete environment by lock digest; or why it did not say.
 
     `python` is that of the engine's workers there. `sharing` are the nodes whose home is this node's home too.
     """
@@ -39,7 +39,7 @@ class Seen:
     python: str = ""
     node: Node | None = None
     current: Current | None = None
-    digests: frozenset[str] = frozenset()
+    environments: Mapping[str, str] = field(default_factory=dict)
     sharing: tuple[str, ...] = ()
 
     @property
@@ -73,7 +73,7 @@ def read_seen(member: Member, answer: Answer) -> Seen:
         python=str(said["python"]),
         node=node,
         current=Current(**{name: current[name] for name in Current.__dataclass_fields__}) if current else None,
-        digests=frozenset(it["lock_digest"] for it in complete),
+        environments={it["lock_digest"]: it["name"] for it in complete if not it["replaced_by"]},
         sharing=tuple(it for it in said.get("marks") or () if it != member.name),
     )
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 ACTIONS = {
     "check": "every node's facts: what differs, and which row fits them all",
+    "install": "build and prove one environment on every node, then switch all of them",
 }
 
 

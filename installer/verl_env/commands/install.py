@@ -28,7 +28,7 @@ from verl_env.environment.attention import attention_lines
 from verl_env.environment.build import Plan, build_environment
 from verl_env.environment.overlay import in_front
 from verl_env.environment.preflight import check_lock_fits, check_place, check_room, find_python
-from verl_env.environment.standing import installed, settle, switch_to
+from verl_env.environment.standing import current_folder, installed, settle, switch_to
 from verl_env.environment.surroundings import look_around
 from verl_env.lock.build import build_lock
 from verl_env.lock.locate import locate
@@ -58,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
     add_proof_arguments(group)
     group.add_argument("--no-space-check", action="store_true", help="try even where space seems short")
+    group.add_argument("--no-switch", action="store_true", help="build and prove it; what is in use stays in use")
     group.add_argument("--keep-failed", action="store_true", help="keep the folder of a failed build to look into")
     add_wait_argument(group)
     add_carried_arguments(group)
@@ -90,7 +91,7 @@ def _install(args: argparse.Namespace, carried: Carried) -> Result:
     overlay = carried.overlay(lock)
     suffix = overlay.suffix if overlay else ""
     if there := installed(lock, suffix):
-        return _there(*there, lock, offers, dry=args.dry_run)
+        return _there(*there, lock, offers, dry=args.dry_run, switch=not args.no_switch)
     folder = paths.environments() / f"{lock.name}{suffix}"
     wanted = in_front(lock, overlay)
     check_place(folder)
@@ -98,11 +99,11 @@ def _install(args: argparse.Namespace, carried: Carried) -> Result:
         options = cache_options(wanted, situation.indexes, situation.matrix.facts)
         check_room(wanted.table, folder, lambda: is_cached(wanted, options))
     if args.dry_run:
-        text = "\n".join([_plan_text(lock, folder), *_attention_text(lock, offers)])
+        text = "\n".join([_plan_text(lock, folder, switch=not args.no_switch), *_attention_text(lock, offers)])
         return Result(data=_planned(lock, folder) | _attention(lock, offers), text=text)
     output.note(f"{lock.table.title}: {len(wanted.pins)} packages, {human_bytes(wanted.table.download_bytes)}")
     receipt = build_environment(_plan(lock, folder, situation, args, (carried, overlay)))
-    return _built(receipt, folder, lock, offers)
+    return _built(receipt, folder, lock, offers, switch=not args.no_switch)
 
 
 def _here(situation: Situation) -> Situation:
@@ -153,18 +154,21 @@ def _plan(
         job_seconds=args.time_limit,
         keep_failed=args.keep_failed,
         wait=args.wait,
+        switch=not args.no_switch,
         overlay=overlay,
     )
 
 
-def _there(folder: Path, receipt: Receipt, lock: Lock, offers: tuple[Build, ...], *, dry: bool) -> Result:
+def _there(folder: Path, receipt: Receipt, lock: Lock, offers: tuple[Build, ...], *, dry: bool, switch: bool) -> Result:
     """Say what is there; make it current if it was not."""
-    moved = False if dry else switch_to(folder)
+    moved = switch and not dry and switch_to(folder)
     if not dry:
         settle(folder)
     data = _receipt_data(receipt, folder) | {"changed": moved} | _attention(lock, offers)
     what = "is now current" if moved else "is already there, and current"
-    lines = [f"{receipt.title} {what}: {folder}", *_attention_text(lock, offers), _next_steps()]
+    if folder != current_folder():
+        what = "is already there"
+    lines = [f"{receipt.title} {what}: {folder}", *_attention_text(lock, offers), _next_steps(folder, switch=switch)]
     return Result(data=data, text="\n".join(lines))
 
 
@@ -177,7 +181,7 @@ def _attention_text(lock: Lock, offers: tuple[Build, ...]) -> list[str]:
     return [*attention_lines(lock.table.attention, lock.table.settings), *offer_lines(lock.table.row, offers)]
 
 
-def _built(receipt: Receipt, folder: Path, lock: Lock, offers: tuple[Build, ...]) -> Result:
+def _built(receipt: Receipt, folder: Path, lock: Lock, offers: tuple[Build, ...], *, switch: bool) -> Result:
     """Say what was built and proved, and what was not."""
     for note in receipt.notes:
         output.warn(note)
@@ -190,7 +194,7 @@ def _built(receipt: Receipt, folder: Path, lock: Lock, offers: tuple[Build, ...]
     ]
     if receipt.device == NO_DEVICE:
         lines.append("no kernel ran: there was no GPU to run one on")
-    lines += [*_attention_text(lock, offers), _next_steps()]
+    lines += [*_attention_text(lock, offers), _next_steps(folder, switch=switch)]
     data = _receipt_data(receipt, folder) | {"changed": True} | _attention(lock, offers)
     return Result(data=data, text="\n".join(lines))
 
@@ -201,7 +205,9 @@ def _receipt_data(receipt: Receipt, folder: Path) -> dict[str, Any]:
     return {"folder": str(folder), "current": str(paths.current()), "receipt": to_plain(receipt)}
 
 
-def _next_steps() -> str:
+def _next_steps(folder: Path, *, switch: bool) -> str:
+    if not switch:
+        return f"switch to it: verl-env use {folder.name}"
     return 'use it: eval "$(verl-env env)"   or: verl-env run -- python …'
 
 
@@ -221,13 +227,13 @@ def _planned(lock: Lock, folder: Path) -> dict[str, Any]:
     }
 
 
-def _plan_text(lock: Lock, folder: Path) -> str:
+def _plan_text(lock: Lock, folder: Path, *, switch: bool) -> str:
     table = lock.table
     room = f", {human_bytes(table.installed_bytes)} on disk" if table.installed_bytes else ""
     lines = [
         f"would install {table.title} (row {table.row}) into {folder}",
         f"Python {table.python}, {len(lock.pins)} packages, {human_bytes(table.download_bytes)} to fetch{room}",
         f"then import {', '.join(table.imports)}",
-        f"then point {paths.current()} at it",
+        f"then point {paths.current()} at it" if switch else f"and leave {paths.current()} as it is",
     ]
     return "\n".join(lines)

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from verl_env.commands.switching import refuse_damaged
 from verl_env.environment.standing import current_folder, step_back_to, ways_back
-from verl_env.environment.verify import verify_receipt
-from verl_env.errors import InstallError, NoEnvironmentError, UsageError
+from verl_env.errors import NoEnvironmentError, UsageError
 from verl_env.output import Result
 
 if TYPE_CHECKING:
     import argparse
-
-    from verl_env.environment.standing import Standing
-
-_SHOWN = 5  # faults named in the refusal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,21 +31,12 @@ def run(args: argparse.Namespace) -> Result:
             hint="see what is here: verl-env list",
         )
     way = ways[args.steps - 1]
-    _refuse_if_damaged(way, args.steps)
+    if way.receipt:
+        further = f"go further back: verl-env rollback {args.steps + 1}; or verl-env repair {way.folder.name}"
+        refuse_damaged(way.folder, way.receipt, hint=further)
     if not args.dry_run:
         step_back_to(way.folder)
     data = {"environment": way.folder.name, "before": was.name if was else None, "changed": not args.dry_run}
     title = way.receipt.title if way.receipt else ""
     verb = "would become" if args.dry_run else "is now"
     return Result(data=data, text=f"{way.folder.name} {verb} current: {title}\nit was {was.name if was else 'none'}")
-
-
-def _refuse_if_damaged(way: Standing, steps: int) -> None:
-    """Look at presence and sizes first: who rolls back is in need of something that works."""
-    found = verify_receipt(way.folder, way.receipt, deep=False) if way.receipt and way.receipt.manifest else None
-    if found and found.faults:
-        raise InstallError(
-            f"{way.folder.name} is damaged: {len(found.faults)} files are not as they were made",
-            details=tuple(f"{it.kind}: {it.path}: {it.what}" for it in found.faults[:_SHOWN]),
-            hint=f"go further back: verl-env rollback {steps + 1}; or verl-env repair {way.folder.name}",
-        )

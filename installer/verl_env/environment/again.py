@@ -23,7 +23,7 @@ NEXT_STEPS = 'use it: eval "$(verl-env env)"   or: verl-env run -- python …'
 _RECEIPT = "verl-env-receipt.json"
 _MOST = 20  # answers that are kept
 # Options under which more decides than what `_key` sees.
-_NEVER = ("--dry-run", "--base", "--bundle", "--mirror", "--help", "-h", "--editable")
+_NEVER = ("--dry-run", "--base", "--bundle", "--mirror", "--no-switch", "--help", "-h", "--editable")
 _SAYING = ("--json", "-q", "--quiet", "-v", "--verbose")  # they change how an answer is said, not what it is
 _VARIABLES = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HOME", "HF_HOME")
 _NODE = ("/proc/sys/kernel/random/boot_id", "/proc/driver/nvidia/version")
