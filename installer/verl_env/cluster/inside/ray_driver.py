@@ -15,6 +15,9 @@ import time
 from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+if "RAY_AUTH_MODE" not in os.environ and os.path.exists(os.path.expanduser("~/.ray/auth_token")):
+    # `ray start` turns token authentication on where there is a token (seen with Ray 2.60); `ray.init` does not.
+    os.environ["RAY_AUTH_MODE"] = "token"
 import ray
 import ray_agent
 from ray import cloudpickle
