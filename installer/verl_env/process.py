@@ -111,20 +111,24 @@ class Running:
 
 
 class Dialogue:
-    """A child that is spoken to in lines, and answers in lines; its stderr is kept for when something goes wrong."""
+    """A child that is spoken to in lines, and answers in lines; its stderr is kept for when something goes wrong.
 
-    def __init__(self, argv: Sequence[str | Path], *, env: Mapping[str, str]) -> None:
-        """Start the child; raises OSError when it cannot be started."""
+    `ended` when its last line was heard.
+    """
+
+    def __init__(self, argv: Sequence[str | Path], *, env: Mapping[str, str], merge: bool = False) -> None:
+        """Start the child; with `merge` its stderr is heard too. Raises OSError when it cannot be started."""
         import queue
         import threading
 
+        self.ended = False
         self._errors = open(os.memfd_create("stderr"), "w+b")  # noqa: SIM115 - it lives as long as the child
         self._child = subprocess.Popen(
             _shown(argv),
             env=dict(env),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._errors,
+            stderr=subprocess.STDOUT if merge else self._errors,
             start_new_session=True,
         )
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -146,25 +150,30 @@ class Dialogue:
         import queue
 
         try:
-            return self._lines.get(timeout=seconds)
+            line = self._lines.get(timeout=seconds)
         except queue.Empty:
             return None
+        self.ended = line is None
+        return line
 
     def last_words(self, lines: int = 12) -> tuple[str, ...]:
         """Return the end of its stderr."""
         self._errors.seek(0)
         return tuple(self._errors.read().decode(errors="replace").strip().splitlines()[-lines:])
 
-    def end(self, seconds: float = 20.0) -> None:
-        """Close its stdin, give it some seconds to leave in order, then kill its group."""
+    def end(self, seconds: float = 20.0) -> bool:
+        """Close its stdin, give it some seconds to leave, then kill its group; return whether it left by itself."""
         with contextlib.suppress(BrokenPipeError):
             self._child.stdin.close()  # type: ignore[union-attr]
         try:
             self._child.wait(seconds)
+            left = True
         except subprocess.TimeoutExpired:
             _end_group(self._child)
             self._child.wait()
+            left = False
         self._errors.close()
+        return left
 
 
 def start(

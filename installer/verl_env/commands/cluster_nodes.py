@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import tempfile
 from dataclasses import dataclass, field
@@ -81,7 +82,7 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--on",
         metavar="ENGINE",
-        help="`ray` or `ray:HOST:PORT` (default: ray)",
+        help="`slurm`, `ray` or `ray:HOST:PORT` (default: slurm within an allocation of its, else ray)",
     )
     group.add_argument("--ray-python", metavar="PYTHON", help="a Python with the cluster's Ray (or its environment)")
 
@@ -101,10 +102,16 @@ def cluster_of(args: argparse.Namespace) -> Iterator[Nodes]:
 
 
 def _engine(given: str | None, python: str | None) -> Engine:
-    """Return the engine by the words of --on."""
-    name, _, address = (given or "ray").partition(":")
+    """Return the engine by the words of --on; without any, the one whose job this runs in."""
+    name, _, address = (given or ("slurm" if "SLURM_JOB_ID" in os.environ else "ray")).partition(":")
     if name == "ray":
         from verl_env.cluster.ray import RayEngine
 
         return RayEngine(address or None, python)
-    raise UsageError(f"`{given}` is no engine that carries things between nodes", hint="--on ray[:HOST:PORT]")
+    if name == "slurm" and not address:
+        from verl_env.cluster.slurm import SlurmEngine
+
+        return SlurmEngine()
+    raise UsageError(
+        f"`{given}` is no engine that carries things between nodes", hint="--on slurm, or --on ray[:HOST:PORT]"
+    )
