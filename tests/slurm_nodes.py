@@ -13,11 +13,26 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbcast", "salloc", "scontrol", "ip", "unshare", "nsenter")
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PROGRAMS = (
+    "munged",
+    "slurmctld",
+    "slurmd",
+    "srun",
+    "sbcast",
+    "salloc",
+    "scontrol",
+    "ip",
+    "unshare",
+    "nsenter",
+    "setpriv",
+)
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NETWORK = "10.211.0"
-_SLURM_USER = "root"
 _START_SECONDS = 60.0
 # The first process of the cluster: a bridge that the nodes' networks meet at, munge, and the controller.
 _CONTROLLER = """
@@ -37,6 +52,8 @@ exec slurmctld -D -f {folder}/slurm.conf >{folder}/slurmctld.out 2>&1
 """
 _NODE = """
 set -eu
+ip link delete to-{name} 2>/dev/null || true
+ip netns delete {name} 2>/dev/null || true
 ip netns add {name}
 ip link add to-{name} type veth peer name eth0 netns {name}
 ip link set to-{name} master br0 up
@@ -46,13 +63,14 @@ ip -n {name} link set eth0 up
 exec nsenter --net=/run/netns/{name} unshare --uts --mount --pid --fork --kill-child --mount-proc sh -c '
     hostname {name}
     mount --bind {folder}/homes/{name} {folder}/home
+    {small}
     exec slurmd -D -f {folder}/slurm.conf >{folder}/{name}.out 2>&1'
 """
 _CONF = """
 ClusterName=test
 SlurmctldHost=control({network}.1)
-SlurmUser={user}
-SlurmdUser={user}
+SlurmUser=root
+SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket
 StateSaveLocation={folder}/state
@@ -69,7 +87,7 @@ AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 ReturnToService=2
-SlurmdTimeout={patience}
+SlurmdTimeout=20
 MessageTimeout=10
 TaskProlog={folder}/prolog
 {nodes}
@@ -83,10 +101,14 @@ while read -r line; do echo "export $line"; done <{folder}/described/$SLURMD_NOD
 
 @dataclass
 class SlurmNodes:
-    """A cluster whose nodes are described by variables: `{"node1": {"VERL_ENV_DRIVER": "…"}}`."""
+    """A cluster whose nodes are described by variables: `{"node1": {"VERL_ENV_DRIVER": "…"}}`.
+
+    Below `homes` is each node's home; but those of nodes in `small` are disks of so many megabytes, seen only there.
+    """
 
     folder: Path
     described: dict[str, dict[str, str]]
+    small: dict[str, int] = field(default_factory=dict)
     control: subprocess.Popen | None = None
     nodes: dict[str, subprocess.Popen] = field(default_factory=dict)
 
@@ -100,14 +122,28 @@ class SlurmNodes:
         try:
             self._lay_out()
             script = _CONTROLLER.format(folder=self.folder, network=NETWORK)
-            words = ["unshare", "--mount", "--uts", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+            # It ends with us, however we end; and with it ends all that runs in its namespaces.
+            words = [
+                "setpriv",
+                "--pdeathsig",
+                "KILL",
+                "--",
+                "unshare",
+                "--mount",
+                "--uts",
+                "--net",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "--mount-proc",
+            ]
             self.control = self._start([*words, "sh", "-c", script], "control")
-            self._wait("the first process", lambda: children(self.control.pid))
-            self._wait("the controller", lambda: self.inside("scontrol", "ping").returncode == 0)
+            self.wait("the first process", lambda: children(self.control.pid))
+            self.wait("the controller", lambda: self.inside("scontrol", "ping").returncode == 0)
             for name in self.described:
                 self.start_node(name)
             for name in self.described:
-                self.wait_for(name, "IDLE")
+                self.wait_for(name, "idle")
         except BaseException:
             self.__exit__()
             raise
@@ -120,15 +156,11 @@ class SlurmNodes:
             self.control.wait()
         for child in self.nodes.values():
             child.wait()
-        self._wait("the last process", lambda: not self._left())
+        self.wait("the last process", lambda: not self._left())
 
     def _lay_out(self) -> None:
-        for name in (
-            "state",
-            "described",
-            "home",
-            *(f"{kind}{name}" for name in self.described for kind in ("homes/", "spool-")),
-        ):
+        own = [f"{kind}{name}" for name in self.described for kind in ("homes/", "spool-")]
+        for name in ("state", "described", "home", *own):
             (self.folder / name).mkdir(parents=True)
         (self.folder / "munge.key").write_bytes(os.urandom(128))
         (self.folder / "munge.key").chmod(0o400)
@@ -136,19 +168,15 @@ class SlurmNodes:
             f"NodeName={name} NodeAddr={NETWORK}.{at} NodeHostname={name} CPUs=2 RealMemory=1000"
             for at, name in enumerate(self.described, 2)
         ]
-        conf = _CONF.format(folder=self.folder, network=NETWORK, nodes="\n".join(lines), user=_SLURM_USER, patience=20)
+        conf = _CONF.format(folder=self.folder, network=NETWORK, nodes="\n".join(lines))
         (self.folder / "slurm.conf").write_text(conf)
         # slurmd wants a hierarchy to be named; with these plugins it makes no group there.
         (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         (self.folder / "prolog").write_text(_PROLOG.format(folder=self.folder))
         (self.folder / "prolog").chmod(0o755)
         for name, variables in self.described.items():
-            self.describe(name, variables)
-
-    def describe(self, name: str, variables: dict[str, str]) -> None:
-        """Say which variables the tasks of a node get."""
-        text = "".join(f"{key}={value}\n" for key, value in variables.items())
-        (self.folder / "described" / name).write_text(text)
+            text = "".join(f"{key}={value}\n" for key, value in variables.items())
+            (self.folder / "described" / name).write_text(text)
 
     def _start(self, words, name) -> subprocess.Popen:
         with open(self.folder / f"{name}.start", "wb") as said:
@@ -169,6 +197,13 @@ class SlurmNodes:
         """Return the variables by which Slurm's programs find this cluster."""
         return {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": PATH}
 
+    def on(self, name: str, *words) -> subprocess.CompletedProcess:
+        """Run a command on a node."""
+        (unshare,) = children(self.nodes[name].pid)
+        (first,) = children(unshare)
+        entering = ["nsenter", "--target", str(first), "--mount", "--uts", "--net", "--pid", "--"]
+        return subprocess.run([*entering, *words], check=True, capture_output=True, text=True)
+
     def inside(self, *words, **variables) -> subprocess.CompletedProcess:
         """Run a command beside the controller."""
         return subprocess.run(
@@ -183,11 +218,14 @@ class SlurmNodes:
     def start_node(self, name: str) -> None:
         """Start a node's slurmd in namespaces of its own."""
         at = list(self.described).index(name) + 2
-        script = _NODE.format(name=name, address=f"{NETWORK}.{at}", folder=self.folder)
+        size = self.small.get(name)
+        small = f"mount -t tmpfs -o size={size}m none {self.folder}/home" if size else ""
+        script = _NODE.format(name=name, address=f"{NETWORK}.{at}", folder=self.folder, small=small)
         self.nodes[name] = self._start([*self.entering(), "sh", "-c", script], name)
 
     def kill_node(self, name: str) -> None:
-        """End every process of a node at once, as a power cut does."""
+        """Take a node's network away and end its processes, as a power cut does."""
+        self.cut_off(name)
         child = self.nodes.pop(name)
         for pid in children(child.pid):  # `unshare`, and what it started ends with it
             os.kill(pid, signal.SIGKILL)
@@ -197,16 +235,17 @@ class SlurmNodes:
         """Take a node's network away; its processes go on."""
         self.inside("ip", "link", "set", f"to-{name}", "down")
 
-    def state_of(self, name: str) -> str:
-        """Return what the controller says of a node."""
-        said = self.inside("sinfo", "--noheader", "--Format=StateLong", "--nodes", name).stdout
-        return said.strip().upper()
-
     def wait_for(self, name: str, state: str) -> None:
-        """Wait until the controller says so."""
-        self._wait(f"{name} to be {state}", lambda: self.state_of(name) == state)
+        """Wait until the controller says this of a node."""
+        words = ("sinfo", "--Node", "--noheader", "--format=%N %T")  # of one node alone it may say what was before
+        self.wait(f"{name} to be {state}", lambda: f"{name} {state}" in self.inside(*words).stdout.replace("*", ""))
 
-    def _wait(self, what, holds) -> None:
+    def steps(self) -> list[str]:
+        """Return the steps that run."""
+        return self.inside("squeue", "--steps", "--noheader", "--format=%i").stdout.split()
+
+    def wait(self, what: str, holds: Callable[[], object]) -> None:
+        """Wait until something holds."""
         until = time.monotonic() + _START_SECONDS
         while not holds():
             if time.monotonic() > until:
