@@ -50,7 +50,14 @@ _CERTIFICATE_SETTINGS = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CUR
 
 
 def executable() -> str:
-    """Return the uv to use: VERL_ENV_UV, the one installed beside verl-env, or the one on PATH."""
+    """Return the uv to use; raises InstallError when there is none."""
+    if found := find():
+        return found
+    raise InstallError("uv is not here", hint="install verl-env with install.sh, which brings it, or `pip install uv`")
+
+
+def find() -> str | None:
+    """Return VERL_ENV_UV, the uv installed beside verl-env, or the one on PATH."""
     if chosen := os.environ.get("VERL_ENV_UV"):
         return chosen
     beside = Path(sys.executable).with_name("uv")
@@ -62,9 +69,7 @@ def executable() -> str:
         return os.fspath(find_uv_bin())
     except (ImportError, FileNotFoundError):
         pass
-    if found := shutil.which("uv"):
-        return found
-    raise InstallError("uv is not here", hint="install verl-env with install.sh, which brings it, or `pip install uv`")
+    return shutil.which("uv")
 
 
 @cache

@@ -42,7 +42,9 @@ def cache_options(lock: Lock, indexes: Indexes, facts: Facts) -> tuple[str, ...]
 
 
 def is_cached(lock: Lock, options: tuple[str, ...]) -> bool:
-    """Whether uv could install this lock from its cache alone."""
+    """Whether uv could install this lock from its cache alone; not where uv comes only with a bundle."""
+    if uv.find() is None:
+        return False
     python = Path(find_python(lock.table.python, fetch=False).path)
     return uv.is_cached(python, hashed_requirements(lock.pins), hashed_requirements(lock.table.build), options)
 
