@@ -6,14 +6,15 @@ import hashlib
 import os
 import tempfile
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from verl_env import process
 from verl_env.cluster.slurm_step import expand, slurm_environ
 from verl_env.cluster.slurm_text import unsent
+from verl_env.output import human_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from verl_env.cluster.slurm_step import Step
@@ -58,8 +59,9 @@ class Sending:
             piece = f"{self.to}.{self.sha256[:12]}.piece"
             why = self._broadcast(step, offset, piece)
             if why:
-                self._ask(step, "drop", None, piece=piece)
-                self.lost |= why
+                free = step.ask("drop", _LOOK_SECONDS, piece=piece)
+                self.lost |= {name: f"{text} ({_free(free.get(name))})" for name, text in why.items()}
+                self.lost |= step.why_not(free.keys() | why.keys())
             else:
                 self._ask(step, "take", told, **about, offset=offset, piece=piece)
 
@@ -70,7 +72,7 @@ class Sending:
         for name, answer in answers.items():
             if "failed" in answer:
                 self.lost[name] = answer["failed"]
-            elif what != "drop":
+            else:
                 self.have[name] = answer["done"]
                 if told:
                     told(name, answer["done"])
@@ -97,3 +99,8 @@ class Sending:
         why = " ".join(done.tail(3)) or f"exit {done.returncode}"
         late = f"not carried within {_CARRY_SECONDS:.0f} s; " if done.timed_out else ""
         return dict.fromkeys(step.names, f"sbcast: {late}{why}")
+
+
+def _free(answer: Mapping[str, Any] | None) -> str:
+    """Say how much room a node had when sbcast could not write there: its own words are few."""
+    return f"{human_bytes(answer['done'])} free there" if answer and "done" in answer else "no answer from it"

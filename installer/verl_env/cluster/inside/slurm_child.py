@@ -71,10 +71,12 @@ def take(to: str, size: int, sha256: str, offset: int, piece: str) -> int:
 
 
 def drop(piece: str) -> int:
-    """Remove what is left of a piece that did not reach all nodes."""
+    """Remove what is left of a piece that did not reach all nodes; return how many bytes were free."""
+    free = shutil.disk_usage(os.path.dirname(piece)).free
     if os.path.exists(piece):
+        os.truncate(piece, 0)  # slurmd keeps it open for minutes
         os.unlink(piece)
-    return 0
+    return free
 
 
 def _part(to: str, sha256: str) -> str:
