@@ -24,6 +24,7 @@ PURE = [
     *(f"lock/{name}" for name in ("lockfile", "build", "built", "table")),
     *(f"builds/{name}" for name in ("inputs", "record", "log", "jobs", "adopting", "proven")),
     *(f"environment/{name}" for name in ("exports", "shells")),
+    *(f"cluster/{name}" for name in ("course", "facts", "slurm_text")),
 ]
 EDGES = {"subprocess", "socket", "requests", "rich", "urllib.request", "http.client", "ctypes", "shutil", "tempfile"}
 DOORS = (

@@ -68,7 +68,10 @@ class Ear:
         self._pieces[label].append(piece)
         if kind == MORE:
             return None
-        message = json.loads("".join(self._pieces.pop(label)))
+        try:
+            message = json.loads("".join(self._pieces.pop(label)))
+        except ValueError:  # cut off by what ended the task
+            return None
         name = self._names.setdefault(label, str(message.get("hello", "")))
         return Heard(nodes=name, message=message)
 
