@@ -113,13 +113,17 @@ def test_ask_while_nodes_fail(job, work):
         assert said[name]["error"] in ("no sign of life for 25 s", "Slurm says that the node failed")
 
 
-def test_interrupted(job, work):
-    """Ctrl-C ends what runs on the nodes, and the step."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["SIGINT", "SIGKILL"])
+def test_interrupted(job, work, number):
+    """Ctrl-C, and a kill without warning, end what runs on the nodes, and the step."""
     job.job = job.stand()
     child = job.speak(**work)
     told_by(child, *(f"told {name} works on {name}" for name in NODES))
-    os.killpg(child.pid, signal.SIGINT)
-    assert "KeyboardInterrupt" in job.finish(child).err
+    os.killpg(child.pid, number)
+    done = job.finish(child)
+    assert ("KeyboardInterrupt" in done.err) == (number == signal.SIGINT)
+    if number == signal.SIGKILL:
+        job.rig.wait("the step to end", lambda: not job.rig.steps())
     assert [] == job.rig.steps()
     assert 1 == job.rig.inside("pgrep", "--full", "^sleep 30.25").returncode
 

@@ -167,9 +167,9 @@ class Step:
                 if why and (now - at > _SETTLE_SECONDS or self._dialogue.ended):
                     self._lose(name, why)
                 elif now - self._heard_at[name] > silent:
-                    self._lose(name, f"no sign of life for {silent:.0f} s")
+                    self._lose(name, " ".join([f"no sign of life for {silent:.0f} s", *self.said[-1:]]))
                 elif now > until:
-                    self._lose(name, f"no answer within {seconds:.0f} s")
+                    self._lose(name, " ".join([f"no answer within {seconds:.0f} s", *self.said[-1:]]))
             if self._dialogue.ended:
                 return
 
