@@ -69,6 +69,7 @@ class Step:
         self._ear = Ear()
         self._heard_at = dict.fromkeys(names, time.monotonic())
         self._exited: dict[str, tuple[str, float]] = {}
+        self._told = False  # of the child; before that nothing on a node shows now and then that it is alive
         self._number = 0
         chosen = (f"--jobid={job}", f"--nodes={len(names)}", f"--nodelist={','.join(sorted(names))}")
         words = ["srun", *chosen, *_OPTIONS, "sh", "-c", _START, "sh", _BOOT]
@@ -112,7 +113,8 @@ class Step:
 
         self._heard_at = dict.fromkeys(self.names, time.monotonic())
         self._dialogue.tell(json.dumps({"do": what, "number": self._number, **asked}))
-        self._listen(lambda: self.names - answers.keys() - self.lost.keys(), seconds, take, _SILENT_SECONDS)
+        for name in self._listen(lambda: self.names - answers.keys() - self.lost.keys(), seconds, take):
+            self._lose(name, f"no answer within {seconds:.0f} s")
         return answers
 
     def why_not(self, answers: Collection[str]) -> dict[str, str]:
@@ -123,7 +125,7 @@ class Step:
     def close(self) -> None:
         """End what runs on the nodes, and the step."""
         left: set[str] = set()
-        if self.names <= self._there and not self._dialogue.ended:
+        if self._told and not self._dialogue.ended:
             self._heard_at = dict.fromkeys(self.names, time.monotonic())
             self._dialogue.tell(json.dumps({"do": "leave"}))
 
@@ -131,7 +133,7 @@ class Step:
                 if "left" in message:
                     left.add(name)
 
-            self._listen(lambda: self.names - left - self.lost.keys(), _LEAVE_SECONDS, take, _LEAVE_SECONDS)
+            self._listen(lambda: self.names - left - self.lost.keys(), _LEAVE_SECONDS, take)
         in_order = self._dialogue.end(_LEAVE_SECONDS if left == self.names else 0.0)
         if self._step and not in_order:
             ask_slurm("scancel", self.address)
@@ -142,19 +144,20 @@ class Step:
                 self._there.add(name)
                 self._step = message["step"]
 
-        self._listen(lambda: self.names - self._there - self.lost.keys(), _START_SECONDS, take, _START_SECONDS)
+        for name in self._listen(lambda: self.names - self._there - self.lost.keys(), _START_SECONDS, take):
+            self._lose(name, " ".join([f"no task began within {_START_SECONDS:.0f} s", *self.said]))
         if self.whole:
             sources = {"child": _CHILD.read_text(encoding="utf-8"), "agent": Path(agent_child.__file__).read_text()}
             self._dialogue.tell(json.dumps(sources))
+            self._told = True
 
     def _listen(
         self,
         waiting: Callable[[], Collection[str]],
         seconds: float,
         take: Callable[[str, Mapping[str, Any]], None],
-        silent: float,
-    ) -> None:
-        """Hear the nodes until none is waited for; those that end, fall silent or are late are lost."""
+    ) -> Collection[str]:
+        """Hear the nodes until none is waited for; who ends or falls silent is lost. Return those that are late."""
         until = time.monotonic() + seconds
         while names := waiting():
             line = self._dialogue.hear(1.0)
@@ -166,12 +169,13 @@ class Step:
                 why, at = self._exited.get(name, ("", now))
                 if why and (now - at > _SETTLE_SECONDS or self._dialogue.ended):
                     self._lose(name, why)
-                elif now - self._heard_at[name] > silent:
-                    self._lose(name, " ".join([f"no sign of life for {silent:.0f} s", *self.said[-1:]]))
-                elif now > until:
-                    self._lose(name, " ".join([f"no answer within {seconds:.0f} s", *self.said[-1:]]))
+                elif self._told and now - self._heard_at[name] > _SILENT_SECONDS:
+                    self._lose(name, f"no sign of life for {_SILENT_SECONDS:.0f} s")
             if self._dialogue.ended:
-                return
+                break
+            if now > until:
+                return waiting()
+        return ()
 
     def _note(self, heard: Heard, take: Callable[[str, Mapping[str, Any]], None]) -> None:
         """Take what was heard of some nodes."""

@@ -17,6 +17,7 @@ _LAUNCH = re.compile(r"Task launch for \S+ failed on node (\S+): (.*)")
 _LOST = re.compile(r"Node failure on (\S+)")
 _EXITED = re.compile(r"(\S+): tasks? ([\d,-]+): (.*)")
 _SENT = re.compile(r"sbcast: error: \w+\((\S+?)\): (.*)")
+_NOISE = ("cluster configuration lacks support for cpu binding",)  # it was asked for none
 _KEPT = 20  # lines of srun itself, and of each task, that may explain an end
 
 
@@ -57,7 +58,8 @@ class Ear:
         if match := _EXITED.fullmatch(text):
             words = " ".join(text for label in labels(match[2]) for text in self._words[str(label)])
             return Heard(nodes=match[1], why=f"{words or 'its task ended'} ({match[3]})", exited=True)
-        self.said.append(text)
+        if text not in _NOISE:
+            self.said.append(text)
         return None
 
     def _task(self, label: str, text: str) -> Heard | None:
