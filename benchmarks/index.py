@@ -1,30 +1,55 @@
 #!/usr/bin/env python3
-"""Serve the wheels of a bundle as a package index on loopback (PEP 691), with ETag, ranges and a long max-age.
+"""Serve the wheels of a bundle or a folder as a package index (PEP 691), with ETag, ranges and a long max-age.
 
-    python benchmarks/index.py BUNDLE.tar PORT
+    python benchmarks/index.py BUNDLE.tar|FOLDER PORT [ADDRESS]
 
-A bundle is an uncompressed tar, so every wheel is served from its place in it.
+It listens on loopback unless an address is given, and prints its URL; port 0 is any free one. A bundle is an
+uncompressed tar, so every wheel is served from its place in it. /count says how often each file was asked for, and how
+many bytes of it went out: `{"files": {NAME: {"requests": N, "bytes": N}}}`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import http.server
 import json
 import re
 import sys
 import tarfile
+import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 FOREVER = "max-age=365000000, immutable, public"
 
 
-class Wheels:
-    """Where each wheel of a bundle lies, and what the lock says of it."""
+@dataclass(frozen=True)
+class Place:
+    """Where a wheel's bytes lie."""
 
-    def __init__(self, bundle: Path) -> None:
-        self.path = bundle
-        self.places: dict[str, tuple[int, int]] = {}
+    path: Path
+    offset: int
+    size: int
+
+
+class Wheels:
+    """Where each wheel of a bundle or a folder lies, and what its sha256 is."""
+
+    def __init__(self, source: Path) -> None:
+        self.places: dict[str, Place] = {}
         self.hashes: dict[str, str] = {}
+        if source.is_dir():
+            self._take_folder(source)
+        else:
+            self._take_bundle(source)
+
+    def _take_folder(self, folder: Path) -> None:
+        for path in sorted(it for it in folder.iterdir() if it.name.endswith((".whl", ".tar.gz"))):
+            self.places[path.name] = Place(path, 0, path.stat().st_size)
+            self.hashes[path.name] = sha256_of(path)
+
+    def _take_bundle(self, bundle: Path) -> None:
         with tarfile.open(bundle) as archive:
             for member in archive:
                 name = Path(member.name).name
@@ -32,7 +57,7 @@ class Wheels:
                     listed = json.load(archive.extractfile(member))
                     self.hashes = {Path(it["path"]).name: it["sha256"] for it in listed["members"]}
                 elif name.endswith((".whl", ".tar.gz")):
-                    self.places[name] = (member.offset_data, member.size)
+                    self.places[name] = Place(bundle, member.offset_data, member.size)
 
     def page(self, project: str) -> bytes | None:
         """Return a project's page of PEP 691."""
@@ -44,11 +69,20 @@ class Wheels:
                 "filename": it,
                 "url": f"/files/{it}",
                 "hashes": {"sha256": self.hashes[it]} if it in self.hashes else {},
-                "size": self.places[it][1],
+                "size": self.places[it].size,
             }
             for it in found
         ]
         return json.dumps({"meta": {"api-version": "1.0"}, "name": project, "files": files}).encode()
+
+
+def sha256_of(path: Path) -> str:
+    """Return a file's sha256 in hex, read piece by piece."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while part := stream.read(1 << 20):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def normalized(file: str) -> str:
@@ -57,11 +91,32 @@ def normalized(file: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+class Counts:
+    """How often each file was asked for, and how many of its bytes went out."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._files: dict[str, dict[str, int]] = {}
+
+    def add(self, name: str, *, requests: int = 0, sent: int = 0) -> None:
+        """Count a request or bytes."""
+        with self._lock:
+            file = self._files.setdefault(name, {"requests": 0, "bytes": 0})
+            file["requests"] += requests
+            file["bytes"] += sent
+
+    def render(self) -> bytes:
+        """Return them as JSON."""
+        with self._lock:
+            return json.dumps({"files": self._files}, sort_keys=True).encode()
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Pages under /simple/, files under /files/."""
+    """Pages under /simple/, files under /files/, what was counted under /count."""
 
     protocol_version = "HTTP/1.1"
     wheels: Wheels
+    counts = Counts()
 
     def do_GET(self) -> None:
         """Answer with a page, a file or a part of one."""
@@ -69,41 +124,55 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if kind == "simple":
             page = self.wheels.page(rest.strip("/"))
             return self._send(404 if page is None else 200, page or b"", "application/vnd.pypi.simple.v1+json")
+        if kind == "count":
+            return self._send(200, self.counts.render(), "application/json", "no-store")
         place = self.wheels.places.get(rest)
         if kind != "files" or place is None:
             return self._send(404, b"", "text/plain")
-        return self._send_file(*place)
+        return self._send_file(rest, place)
 
     do_HEAD = do_GET
 
-    def _send(self, status: int, body: bytes, kind: str) -> None:
+    def _send(self, status: int, body: bytes, kind: str, cache: str = "max-age=600") -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "max-age=600")
+        self.send_header("Cache-Control", cache)
         self.end_headers()
         if self.command == "GET":
             self.wfile.write(body)
 
-    def _send_file(self, offset: int, size: int) -> None:
-        first, last = 0, size - 1
+    def _send_file(self, name: str, place: Place) -> None:
+        first, last = 0, place.size - 1
         asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
         if asked and asked[1]:
-            first, last = int(asked[1]), min(int(asked[2] or size - 1), size - 1)
+            first, last = int(asked[1]), min(int(asked[2] or last), last)
         elif asked:
-            first = size - int(asked[2])
+            first = place.size - int(asked[2])
         self.send_response(206 if asked else 200)
         self.send_header("Content-Length", str(last - first + 1))
         self.send_header("Accept-Ranges", "bytes")
         self.send_header("Cache-Control", FOREVER)
-        self.send_header("ETag", f'"{offset}-{size}"')
+        self.send_header("ETag", f'"{place.offset}-{place.size}"')
         if asked:
-            self.send_header("Content-Range", f"bytes {first}-{last}/{size}")
+            self.send_header("Content-Range", f"bytes {first}-{last}/{place.size}")
         self.end_headers()
         if self.command == "GET":
-            self.wfile.flush()
-            with self.wheels.path.open("rb") as stream:
-                self.connection.sendfile(stream, offset + first, last - first + 1)
+            self.counts.add(name, requests=1)
+            self._send_part(name, place, first, last - first + 1)
+
+    def _send_part(self, name: str, place: Place, first: int, count: int) -> None:
+        """Send bytes of a file, and count them also when the client goes away before the last."""
+        self.wfile.flush()
+        with place.path.open("rb") as stream:
+            start = place.offset + first
+            try:
+                self.connection.sendfile(stream, start, count)
+            except (BrokenPipeError, ConnectionResetError):
+                self.close_connection = True
+            finally:
+                # sendfile leaves the file where it stopped.
+                self.counts.add(name, sent=stream.tell() - start)
 
     def log_message(self, *_words: object) -> None:
         """Say nothing: writing a line for each request would be part of what is measured."""
@@ -111,8 +180,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 def main() -> None:
     """Serve until killed."""
-    Handler.wheels = Wheels(Path(sys.argv[1]))
-    http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()
+    source, port, *address = sys.argv[1:]
+    Handler.wheels = Wheels(Path(source))
+    server = http.server.ThreadingHTTPServer((address[0] if address else "127.0.0.1", int(port)), Handler)
+    print(f"http://{server.server_address[0]}:{server.server_address[1]}/simple/", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        server.serve_forever()
 
 
 if __name__ == "__main__":

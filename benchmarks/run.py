@@ -13,10 +13,8 @@ import argparse
 import json
 import os
 import shlex
-import socket
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,10 +25,11 @@ AMBIENT = ("PIP_", "UV_", "VERL_ENV_", "PYTHON")
 
 @dataclass(frozen=True)
 class Case:
-    """One comparison: commands by name, what to do before each run, and what verl-env promises of the ratio."""
+    """One comparison: commands by name, what to do before all and before each run, and what verl-env promises."""
 
     name: str
     commands: dict[str, str]
+    needs: str = "true"
     prepare: str = "true"
     promise: str = ""
 
@@ -55,12 +54,9 @@ class Bench:
             # The wheels come from wherever this machine's own settings lead.
             words = [*shlex.split(self.tool), "bundle", self.row, "--python", self.python, "-o", str(self.bundle)]
             subprocess.run(words, check=True, env=os.environ | {"PYTHONPATH": self.environ["PYTHONPATH"]})
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        server = subprocess.Popen([sys.executable, str(HERE / "index.py"), str(self.bundle), str(port)])
-        self.url = f"http://127.0.0.1:{port}/simple/"
-        wait_for(port)
+        words = [sys.executable, str(HERE / "index.py"), str(self.bundle), "0"]
+        server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        self.url = server.stdout.readline().strip()
         words = f"--row {self.row} --python {self.python} --index {self.url} --allow-unproved {self.node()}"
         self.shell(f"{self.tool} lock {words} -o {self.lock} --home {self.home}")
         self.shell(f"{self.tool} lock {words} --format requirements -o {self.requirements} --home {self.home}")
@@ -114,10 +110,15 @@ class Bench:
                     "uv, pylock.toml, from its cache": self.uv_sync(compiled, file=self.lock),
                 },
                 prepare=gone,
+                needs=f"{self.install()} && {self.uv_sync()} && {self.uv_sync(file=self.lock)}",
                 promise="verl-env ≤ 1.5 x uv",
             ),
-            Case("pip", {"pip, nothing cached": pip}, prepare="true"),
-            Case("again", {"verl-env, the lock that is installed": self.install()}, promise="< 0.3 s"),
+            Case(
+                "pip",
+                {"pip, nothing cached": pip},
+                needs=f"{UV} venv -q --clear --python {self.python} {self.plain}/env",
+            ),
+            Case("again", {"verl-env, the lock that is installed": self.install()}, self.install(), promise="< 0.3 s"),
             Case(
                 "verify",
                 {
@@ -128,9 +129,15 @@ class Bench:
                     ),
                     "verl-env verify --deep": f"{self.tool} verify --deep --home {self.home}",
                 },
+                needs=self.install(),
                 promise="verify ≤ 3 s for 65,000 files; --deep at ≥ 70 % of sha256sum's rate",
             ),
-            Case("smoke", self.smoke(), promise="all at once ≤ 1.3 x the slowest alone, where cores allow"),
+            Case(
+                "smoke",
+                self.smoke(),
+                self.install(),
+                promise="all at once ≤ 1.3 x the slowest alone, where cores allow",
+            ),
         ]
 
     def smoke(self) -> dict[str, str]:
@@ -155,20 +162,10 @@ class Bench:
             "import resource, sys; from verl_env.cli import main; code = main(sys.argv[1:]);"
             "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, file=sys.stderr); sys.exit(code)"
         )
-        self.shell(f"rm -rf {self.home}/environments {self.home}/current")
+        self.shell(f"{self.install()} && rm -rf {self.home}/environments {self.home}/current")
         words = [sys.executable, "-c", script, *shlex.split(self.install())[3:]]
         done = subprocess.run(words, check=True, env=self.environ, capture_output=True, text=True)
         return int(done.stderr.split()[-1])
-
-
-def wait_for(port: int) -> None:
-    """Return when something listens there."""
-    for _ in range(600):
-        with socket.socket() as trial:
-            if trial.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    sys.exit("the index does not answer")
 
 
 def time_case(bench: Bench, case: Case, runs: int) -> dict[str, list[float]]:
@@ -218,8 +215,7 @@ def main() -> int:
     try:
         cases = [it for it in bench.cases() if not args.only or it.name in args.only]
         for case in cases:
-            if case.name not in ("cold", "warm"):
-                bench.shell(f"{bench.install()} && {UV} venv -q --clear --python {bench.python} {bench.plain}/env")
+            bench.shell(case.needs)
             figures[case.name] = time_case(bench, case, args.runs)
         if not args.only or "memory" in args.only:
             peak = bench.memory()
