@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 _PYTHONS = ("python3.12", "python3.13", "python3.11", "python3.10", "python3.14", "python3", "/usr/bin/python3")
 _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from verl_env.cli import main; sys.exit(main())"
 _LEAKY = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
+NODE_WORD = "{node}"  # among the words of a call: this node's name
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _LAST = 200  # lines of stderr that an answer carries
 
@@ -89,19 +90,20 @@ def _mark(home: Path, request: dict[str, Any]) -> list[str]:
 
 def _call(request: dict[str, Any], call: dict[str, Any], tell: Callable[[str], None]) -> dict[str, Any]:
     """Run one call in a folder of its own that holds the request's files."""
-    home = Path(request["home"])
+    home, node = Path(request["home"]), str(request.get("node", ""))
+    given = [node if it == NODE_WORD else it for it in call["words"]]
     with tempfile.TemporaryDirectory(prefix=".cluster-", dir=home) as name:
         for file, text in (request.get("files") or {}).items():
             (Path(name) / file).write_text(text, encoding="utf-8")
         if "bundle" in call:
             bundle = call["bundle"]
-            words = ["sh", _start_script(bundle, name), bundle, *call["words"]]
+            words = ["sh", _start_script(bundle, name), bundle, *given]
             done = _run(words, name, _environ(request), call.get("seconds"), tell)
             if done["code"] in call.get("remove_after", ()) and not os.path.exists(f"{bundle}.kept"):
                 os.unlink(bundle)
             return done
         python, tool = _python(tuple(request["oldest"])), _tool(home, request["tool"])
-        words = [python, "-I", "-B", "-c", _START, str(tool), *call["words"]]
+        words = [python, "-I", "-B", "-c", _START, str(tool), *given]
         return _run(words, name, _environ(request), call.get("seconds"), tell)
 
 

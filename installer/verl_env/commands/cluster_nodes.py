@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import tempfile
@@ -10,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verl_env import output, paths
-from verl_env.cluster.agent_child import tool_path
+from verl_env import cluster, output, paths
+from verl_env.cluster.agent_child import NODE_WORD, tool_path
 from verl_env.cluster.facts import Seen, read_seen
+from verl_env.cluster.links import FIRST_PORT, PORTS, Link, plan_of, read_link, rounds_of
 from verl_env.cluster.tool import Archive, pack_tool
 from verl_env.errors import EngineError, UsageError
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from verl_env.cluster.engine import Answer, Engine, Member
 
 LOOK_SECONDS = 180.0  # for one node to say what it is
+LINK_SECONDS = 240.0  # for two nodes to meet and to reduce
+_PROBE = Path(cluster.__file__).parent / "inside" / "allreduce_child.py"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,6 +67,21 @@ class Nodes:
             packed.write_bytes(self.archive.content)
             sent = self.engine.send(self.members, packed, tool_path(self.home, self.archive.digest))
         self.lost = {name: why for name, why in sent.items() if why}
+
+    def links(self, members: Sequence[Member]) -> tuple[Link, ...]:
+        """All-reduce between pairs of nodes, under the environment that is in use on each."""
+        port = FIRST_PORT + int(self.mark, 16) % PORTS
+        found: list[Link] = []
+        for pairs in rounds_of(members):
+            files = {
+                "allreduce_child.py": _PROBE.read_text(encoding="utf-8"),
+                "plan.json": json.dumps(plan_of(pairs, port)),
+            }
+            words = ["run", "--", "python", "allreduce_child.py", "plan.json", NODE_WORD]
+            both = [it for pair in pairs for it in pair]
+            answers = self.ask(both, [{"words": words}], seconds=LINK_SECONDS, files=files)
+            found += [read_link(pair, answers) for pair in pairs]
+        return tuple(found)
 
     def look(self) -> tuple[Seen, ...]:
         """Ask every node what it is; twice, as only then all marks are there by which a shared home is known."""

@@ -16,6 +16,7 @@ from verl_env.records import to_plain
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
     from verl_env.environment.activation import Activation
 
@@ -24,6 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add which environment and which form."""
     parser.add_argument("environment", nargs="?", metavar="NAME", help="an environment (default: the current one)")
     parser.add_argument("--format", choices=FORMATS, default="sh", help="how to write them (default: sh)")
+    parser.add_argument(
+        "--on",
+        metavar="ray:HOST:PORT",
+        help="with --format ray: refuse when that cluster runs another Ray or Python than the environment",
+    )
     parser.add_argument("--kernel", metavar="NAME", help="register it as a Jupyter kernel of this name instead")
     parser.add_argument("--dry-run", action="store_true", help="with --kernel: say what would be written")
     add_inherit_argument(parser)
@@ -40,6 +46,8 @@ def run(args: argparse.Namespace) -> Result:
     if args.dry_run and not args.kernel:
         raise UsageError("--dry-run goes with --kernel: nothing else is written", hint="leave --dry-run away")
     folder, receipt = find_environment(args.environment)
+    if args.on:
+        _refuse_another_ray(args.on, args.format, folder)
     activation = activation_of(folder, receipt.exports, os.environ)
     if args.inherit:
         activation = inheriting(activation)
@@ -54,6 +62,16 @@ def run(args: argparse.Namespace) -> Result:
     if args.kernel:
         return _kernel(kernel_of(check_name(args.kernel), receipt.title, activation), data, dry=args.dry_run)
     return Result(data=data, text=render_exports(activation, args.format).rstrip("\n"))
+
+
+def _refuse_another_ray(on: str, form: str, folder: Path) -> None:
+    """Join the cluster with the environment's own Ray, which compares both versions, and leave; raises EngineError."""
+    engine, _, address = on.partition(":")
+    if form != "ray" or engine != "ray":
+        raise UsageError("--on goes with --format ray, and names a Ray cluster", hint="--format ray --on ray:HOST:6379")
+    from verl_env.cluster.ray import RayEngine
+
+    RayEngine(address or None, str(folder)).close()
 
 
 def show_library_path(activation: Activation) -> None:
