@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 ACTIONS = {
     "check": "every node's facts: what differs, and which row fits them all",
     "install": "build and prove one environment on every node, then switch all of them",
+    "bootstrap": "the Ray of a lock, for a node that has none: to start a cluster with",
 }
 
 
