@@ -16,6 +16,7 @@ main() {
     step "ruff" "$venv/bin/ruff" check .
     step "format" "$venv/bin/ruff" format --check .
     step "types" "$venv/bin/mypy"
+    bring_programs
     check_shell_scripts
     say "pytest"
     # A file's tests share what they install, so a file stays with one worker.
@@ -82,10 +83,15 @@ try_thrice() {
     "$@"
 }
 
-check_shell_scripts() {
-    if ! command -v shellcheck >/dev/null && [ "${CI:-}" = true ] && [ "$(id -u)" = 0 ]; then
-        { apt-get update && apt-get install -y --no-install-recommends shellcheck; } >/dev/null 2>&1 || true
+# What CI's machine lacks is brought where that is possible; elsewhere, what needs it is skipped aloud.
+bring_programs() {
+    { command -v shellcheck && command -v hyperfine; } >/dev/null && return 0
+    if [ "${CI:-}" = true ] && [ "$(id -u)" = 0 ]; then
+        { apt-get update && apt-get install -y --no-install-recommends shellcheck hyperfine; } >/dev/null 2>&1 || true
     fi
+}
+
+check_shell_scripts() {
     if command -v shellcheck >/dev/null; then
         step "shellcheck" shellcheck install.sh tests/run.sh .ci/run
     else
