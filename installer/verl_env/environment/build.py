@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from verl_env import __version__, output, paths, uv
 from verl_env.environment.activation import activation_of
+from verl_env.environment.broken_cache import broken_in_cache
 from verl_env.environment.by_place import install_by_place
 from verl_env.environment.bytecode import provide_bytecode
 from verl_env.environment.cuda_home import complete
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from verl_env.environment.survey import Damage
+    from verl_env.matrix.pins import Pin
     from verl_env.process import Completed
 
 WAIT_SECONDS = 3600.0  # for another installer of the same environment: 10 GB over a slow network take that long
@@ -187,14 +189,13 @@ def _clear(folder: Path) -> None:
 def _install_packages(plan: Plan, again: tuple[str, ...] = ()) -> None:
     """Give every pin to uv, by hash, but for what a base has; on failure the error has uv's words."""
     pins = plan.overlay.install if plan.overlay else plan.lock.pins
-    done = uv.sync(
-        plan.folder / "bin" / "python",
-        hashed_requirements(pins),
-        hashed_requirements(plan.lock.table.build),
-        plan.index_options,
-        show=not output.quiet and sys.stderr.isatty(),
-        again=again,
-    )
+    done = _sync(plan, pins, again)
+    if done.returncode != 0 and not done.stderr:  # its words went to the terminal: once more, to read them
+        done = _sync(plan, pins, again, show=False)
+    if done.returncode != 0 and (names := broken_in_cache(done.stderr)):
+        output.warn(f"uv's cache is broken for {', '.join(names)}: fetching them anew")
+        uv.forget_cached(names)
+        done = _sync(plan, pins, again)
     if done.returncode != 0 and len(plan.parts) > 1:  # one of them may have another file under a pinned name
         show = not output.quiet and sys.stderr.isatty()
         python = plan.folder / "bin" / "python"
@@ -209,6 +210,18 @@ def _install_packages(plan: Plan, again: tuple[str, ...] = ()) -> None:
         lay_over(plan.folder, plan.overlay)
     install_checkout(plan.lock, plan.folder / "bin" / "python", plan.index_options)
     apply_captured(plan.lock, plan.folder, plan.index_options)
+
+
+def _sync(plan: Plan, pins: tuple[Pin, ...], again: tuple[str, ...], *, show: bool = True) -> Completed:
+    """Have uv install what is pinned, from its cache or the indexes; on a terminal, `show` how far it is."""
+    return uv.sync(
+        plan.folder / "bin" / "python",
+        hashed_requirements(pins),
+        hashed_requirements(plan.lock.table.build),
+        plan.index_options,
+        show=show and not output.quiet and sys.stderr.isatty(),
+        again=again,
+    )
 
 
 def _install_error(plan: Plan, done: Completed) -> InstallError:
