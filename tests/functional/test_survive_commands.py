@@ -119,6 +119,18 @@ def test_rollback_without_history_goes_by_age(three):
     assert names[1] == current(tool)
 
 
+def test_prune_drops_the_bundles_of_environments_that_are_gone(three):
+    """What `cluster install` kept for an environment that stands here stays; another's goes, and that is freed."""
+    tool, names = three
+    folder = tool.data / "cluster"
+    folder.mkdir()
+    for name in (names[2], "gone-1"):
+        (folder / f"{name}.tar").write_bytes(b"x" * 1_000_000)
+        (folder / f"{name}.tar.kept").touch()
+    assert 1_000_000 <= tool("prune", names[0], "--json").json["data"]["freed_bytes"]
+    assert [f"{names[2]}.tar", f"{names[2]}.tar.kept"] == sorted(it.name for it in folder.iterdir())
+
+
 def test_prune_keeps_current_and_last_good(three):
     """The oldest goes, nothing else of the home is touched, and what that frees is said."""
     tool, names = three

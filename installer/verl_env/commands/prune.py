@@ -11,7 +11,15 @@ from verl_env import output, paths
 from verl_env.environment.bytecode import drop_unused
 from verl_env.environment.holding import held, is_held
 from verl_env.environment.in_use import find_users
-from verl_env.environment.removal import left_behind, name_of, own_bytes, remove_environment, remove_tree, sweep
+from verl_env.environment.removal import (
+    drop_bundles,
+    left_behind,
+    name_of,
+    own_bytes,
+    remove_environment,
+    remove_tree,
+    sweep,
+)
 from verl_env.environment.standing import current_folder, marker_of, standing, ways_back
 from verl_env.errors import BusyError, InstallError, NoEnvironmentError, PreflightError, UsageError
 from verl_env.node.folders import probe_folders
@@ -58,7 +66,8 @@ def run(args: argparse.Namespace) -> Result:
         sweep(paths.home(), there)
     freed, shared = (sum(it.freed_bytes for it in fates if it.goes), sum(it.shared_bytes for it in fates if it.goes))
     bytecode = 0 if args.dry_run else drop_unused()
-    freed, shared = freed + bytecode, max(shared - bytecode, 0)
+    bundles = 0 if args.dry_run else drop_bundles(paths.home(), there)
+    freed, shared = freed + bytecode + bundles, max(shared - bytecode, 0)
     data = {
         "environments": [
             {

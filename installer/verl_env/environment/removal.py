@@ -53,6 +53,17 @@ def sweep(home: Path, environments: Path) -> None:
                 path.unlink()
 
 
+def drop_bundles(home: Path, environments: Path) -> int:
+    """Remove the bundles that `cluster install` kept for environments that are not here; return the bytes freed."""
+    freed = 0
+    for bundle in (home / "cluster").glob("*.tar"):
+        if not (environments / bundle.stem).is_dir():
+            freed += bundle.stat().st_size
+            bundle.unlink()
+            bundle.with_name(f"{bundle.name}.kept").unlink(missing_ok=True)
+    return freed
+
+
 def name_of(aside: Path) -> Path:
     """Return the folder that an interrupted removal was about."""
     return aside.with_name(aside.name[1:].removesuffix(_SUFFIX))
