@@ -3,9 +3,10 @@
 
     python benchmarks/index.py BUNDLE.tar|FOLDER PORT [ADDRESS]
 
-It listens on loopback unless an address is given, and prints its URL; port 0 is any free one. A bundle is an
-uncompressed tar, so every wheel is served from its place in it. /count says how often each file was asked for, and how
-many bytes of it went out: `{"files": {NAME: {"requests": N, "bytes": N}}}`.
+It listens on loopback unless an address is given, and prints its URL; port 0 is any free one. A wheel's metadata can be
+had without the wheel (PEP 658). A bundle is an uncompressed tar, so every wheel is served from its place in it. /count
+says how often each file was asked for, and how many of its bytes went out:
+`{"files": {NAME: {"requests": N, "bytes": N}}}`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import re
 import sys
 import tarfile
 import threading
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,11 +28,22 @@ FOREVER = "max-age=365000000, immutable, public"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a wheel's bytes lie."""
+    """Where a wheel's bytes lie; `member` in a bundle."""
 
     path: Path
     offset: int
     size: int
+    member: tarfile.TarInfo | None = None
+
+    @contextlib.contextmanager
+    def opened(self):
+        """Open it as a file of its own."""
+        if self.member is None:
+            with self.path.open("rb") as stream:
+                yield stream
+        else:
+            with tarfile.open(self.path) as archive:
+                yield archive.extractfile(self.member)
 
 
 class Wheels:
@@ -57,7 +70,16 @@ class Wheels:
                     listed = json.load(archive.extractfile(member))
                     self.hashes = {Path(it["path"]).name: it["sha256"] for it in listed["members"]}
                 elif name.endswith((".whl", ".tar.gz")):
-                    self.places[name] = Place(bundle, member.offset_data, member.size)
+                    self.places[name] = Place(bundle, member.offset_data, member.size, member)
+
+    def metadata(self, name: str) -> bytes | None:
+        """Return a wheel's METADATA."""
+        place = self.places.get(name)
+        if place is None or not name.endswith(".whl"):
+            return None
+        with place.opened() as stream, zipfile.ZipFile(stream) as wheel:
+            inside = next(it for it in wheel.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", it))
+            return wheel.read(inside)
 
     def page(self, project: str) -> bytes | None:
         """Return a project's page of PEP 691."""
@@ -70,6 +92,7 @@ class Wheels:
                 "url": f"/files/{it}",
                 "hashes": {"sha256": self.hashes[it]} if it in self.hashes else {},
                 "size": self.places[it].size,
+                "core-metadata": it.endswith(".whl"),
             }
             for it in found
         ]
@@ -126,6 +149,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self._send(404 if page is None else 200, page or b"", "application/vnd.pypi.simple.v1+json")
         if kind == "count":
             return self._send(200, self.counts.render(), "application/json", "no-store")
+        if kind == "files" and rest.endswith(".metadata"):
+            said = self.wheels.metadata(rest.removesuffix(".metadata"))
+            return self._send(404 if said is None else 200, said or b"", "text/plain", FOREVER)
         place = self.wheels.places.get(rest)
         if kind != "files" or place is None:
             return self._send(404, b"", "text/plain")
