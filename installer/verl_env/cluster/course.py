@@ -97,8 +97,11 @@ def python_on(seen: Seen, minor: str) -> str | None:
 
 
 def stray_pythons(every: Iterable[Seen], minor: str) -> dict[str, str]:
-    """Return, by node, why its Python is not that of most: Ray compares exact versions when a node joins."""
-    exact = {it.name: python_on(it, minor) for it in every}
+    """Return, by node, why its Python is not that of most: Ray compares exact versions when a node joins.
+
+    Of a node that was described nothing is known.
+    """
+    exact = {it.name: python_on(it, minor) for it in every if it.node and not it.node.described}
     counted = Counter(version for version in exact.values() if version)
     if not counted:
         return dict.fromkeys(exact, f"no Python {minor} is here")
