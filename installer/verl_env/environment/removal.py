@@ -51,6 +51,10 @@ def sweep(home: Path, environments: Path) -> None:
         with contextlib.suppress(OSError):
             if path.lstat().st_mtime < old:
                 path.unlink()
+    for work in home.glob(".cluster-*"):  # of an agent that was killed
+        with contextlib.suppress(OSError):
+            if work.lstat().st_mtime < old:
+                remove_tree(work)
 
 
 def drop_bundles(home: Path, environments: Path) -> int:

@@ -14,5 +14,4 @@ def say(**values: Any) -> None:
 def short(err: Exception) -> str:
     """Return an error in one line: of Ray's, its cause."""
     cause = getattr(err, "cause", None) or err
-    lines = [it.strip() for it in str(cause).splitlines() if it.strip()]
-    return f"{type(cause).__name__}: {lines[0] if lines else ''}"[:300]
+    return f"{type(cause).__name__}: {' '.join(str(cause).split())}"[:400]
