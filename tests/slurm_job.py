@@ -61,9 +61,9 @@ class Job(Tool):
             start_new_session=True,
         )
 
-    def stand(self) -> str:
+    def stand(self, *options) -> str:
         """Take an allocation that stays, and return it."""
-        words = ("salloc", "--no-shell", "--no-kill", f"--nodes={len(self.rig.described)}")
+        words = ("salloc", "--no-shell", "--no-kill", *options, f"--nodes={len(self.rig.described)}")
         said = self.rig.inside(*words).stderr
         return said.split("job allocation ")[1].split()[0]
 

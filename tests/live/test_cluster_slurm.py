@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import signal
 import tarfile
 
@@ -126,6 +127,30 @@ def test_interrupted(job, work, number):
         job.rig.wait("the step to end", lambda: not job.rig.steps())
     assert [] == job.rig.steps()
     assert 1 == job.rig.inside("pgrep", "--full", "^sleep 30.25").returncode
+
+
+def test_node_without_python(job):
+    """A node on which no Python starts is named with that; the others answer."""
+    names = ("python3", "python3.12", "python3.11", "python3.10", "/usr/bin/python3", "/usr/local/bin/python3")
+    found = (shutil.which(name, path=job.variables()["PATH"]) for name in names)
+    for place in {os.path.realpath(it) for it in found if it}:
+        job.rig.on("node4", "mount", "--bind", "/usr/bin/false", place)
+    done = job("cluster", "check", "--json")
+    errors = {it["name"]: it["error"] for it in done.json["data"]["nodes"]}
+    assert [None] * 3 == [errors[name] for name in NODES[:3]]
+    assert errors["node4"].startswith("no Python 3.8 or newer is on this node"), errors
+
+
+def test_job_that_a_dead_node_ended(job):
+    """Without --no-kill Slurm ends the job with the node: that is said, and how to take one that lives on."""
+    job.job = job.stand("--no-kill=off")
+    job.rig.kill_node("node3")
+    job.rig.wait_for("node3", "down")
+    done = job("cluster", "check", "--json", SLURM_JOB_NODELIST="node[1-4]")
+    (error,) = done.json["errors"]
+    assert 14 == done.code
+    assert error["message"] in (f"job {job.job} is NODE_FAIL", f"job {job.job} is COMPLETING")
+    assert "--no-kill" in error["hint"]
 
 
 def test_needs_an_allocation(tool):
