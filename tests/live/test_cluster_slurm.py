@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.live, pytest.mark.skipif(bool(missing()), reason=missi
 NEW, OLD = "580.95.05", "535.161.07"
 NODES = ("node1", "node2", "node3", "node4")
 MEBIBYTE = 1 << 20
+DEAD = ("no sign of life for 25 s", "Slurm says that the node failed")
 
 
 @pytest.fixture
@@ -111,7 +112,21 @@ def test_ask_while_nodes_fail(job, work):
         name: it["calls"][0]["out"] for name, it in said.items() if it.get("calls")
     }
     for name in ("node2", "node3"):
-        assert said[name]["error"] in ("no sign of life for 25 s", "Slurm says that the node failed")
+        assert said[name]["error"] in DEAD
+
+
+def test_long_request_while_a_node_is_silent(job):
+    """What Slurm holds back from all nodes for one that is gone reaches the others without it."""
+    request = {"home": str(job.home), "files": {"lock": "x" * 3 * MEBIBYTE}, "calls": []}
+    child = job.speak(request=request, seconds=60, until=str(job.work / "cut"))
+    told_by(child, "told everybody answered")
+    job.rig.cut_off("node3")
+    (job.work / "cut").touch()
+    done = job.finish(child)
+    assert 0 == done.code, done.err
+    said = done.json["said"]
+    assert [("", [])] * 3 == [(said[name]["error"], said[name]["calls"]) for name in ("node1", "node2", "node4")]
+    assert said["node3"]["error"] in DEAD
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["SIGINT", "SIGKILL"])
