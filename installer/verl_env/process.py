@@ -137,8 +137,9 @@ class Dialogue:
             threading.Thread(target=work, daemon=True).start()
 
     def _read(self) -> None:
-        for line in self._child.stdout or ():
-            self._lines.put(line.decode(errors="replace"))
+        with self._child.stdout as source:  # type: ignore[union-attr]
+            for line in source:
+                self._lines.put(line.decode(errors="replace"))
         self._lines.put(None)
 
     def _write(self) -> None:
