@@ -15,13 +15,12 @@ from tiny import Tool
 
 # Speaks with the engine as the commands do: with small pieces, so that a small file has several.
 SPEAK = """
-import json, sys
-from dataclasses import dataclass
+import json, sys, time
 from pathlib import Path
 from verl_env.cluster import slurm_send, slurm_step
 from verl_env.cluster.slurm import SlurmEngine
 slurm_send.CHUNK, slurm_step._SILENT_SECONDS = 1 << 20, 25.0
-asked = json.loads(sys.argv[1])
+asked = json.loads(Path(sys.argv[1]).read_text())
 engine, told = SlurmEngine(), []
 def hear(name, what):
     told.append([name, what])
@@ -31,6 +30,11 @@ try:
     if "send" in asked:
         said = engine.send(members, Path(asked["send"]), asked["to"], told=hear)
     else:
+        if "until" in asked:
+            engine.ask(members, {**asked["request"], "files": {}, "calls": []}, seconds=asked["seconds"])
+            hear("everybody", "answered")
+            while not Path(asked["until"]).exists():
+                time.sleep(0.1)
         answers = engine.ask(members, asked["request"], seconds=asked["seconds"], told=hear)
         said = {name: {"error": it.error, **it.said} for name, it in answers.items()}
 finally:
@@ -61,15 +65,16 @@ class Job(Tool):
             start_new_session=True,
         )
 
-    def stand(self) -> str:
+    def stand(self, *options) -> str:
         """Take an allocation that stays, and return it."""
-        words = ("salloc", "--no-shell", "--no-kill", f"--nodes={len(self.rig.described)}")
+        words = ("salloc", "--no-shell", "--no-kill", *options, f"--nodes={len(self.rig.described)}")
         said = self.rig.inside(*words).stderr
         return said.split("job allocation ")[1].split()[0]
 
     def speak(self, **asked):
         """Start to speak with the engine."""
-        return self.start_python("-c", SPEAK, json.dumps(asked))
+        (self.work / "asked.json").write_text(json.dumps(asked))
+        return self.start_python("-c", SPEAK, self.work / "asked.json")
 
 
 @contextlib.contextmanager

@@ -132,18 +132,26 @@ class Dialogue:
             start_new_session=True,
         )
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._told: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        for work in (self._read, self._write):
+            threading.Thread(target=work, daemon=True).start()
 
     def _read(self) -> None:
-        for line in self._child.stdout or ():
-            self._lines.put(line.decode(errors="replace"))
+        with self._child.stdout as source:  # type: ignore[union-attr]
+            for line in source:
+                self._lines.put(line.decode(errors="replace"))
         self._lines.put(None)
 
+    def _write(self) -> None:
+        with contextlib.suppress(BrokenPipeError), self._child.stdin as sink:  # type: ignore[union-attr]
+            while (line := self._told.get()) is not None:
+                left = memoryview(line)
+                while left:
+                    left = left[os.write(sink.fileno(), left) :]
+
     def tell(self, line: str) -> None:
-        """Write one line; a child that is gone is noticed by who listens."""
-        with contextlib.suppress(BrokenPipeError):
-            self._child.stdin.write(line.encode() + b"\n")  # type: ignore[union-attr]
-            self._child.stdin.flush()  # type: ignore[union-attr]
+        """Have one line written; who listens notices a child that is gone, or reads no more."""
+        self._told.put(line.encode() + b"\n")
 
     def hear(self, seconds: float | None) -> str | None:
         """Return the next line; None when the child ended, or said nothing for so many seconds."""
@@ -163,8 +171,7 @@ class Dialogue:
 
     def end(self, seconds: float = 20.0) -> bool:
         """Close its stdin, give it some seconds to leave, then kill its group; return whether it left by itself."""
-        with contextlib.suppress(BrokenPipeError):
-            self._child.stdin.close()  # type: ignore[union-attr]
+        self._told.put(None)
         try:
             self._child.wait(seconds)
             left = True

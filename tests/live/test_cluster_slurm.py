@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import signal
 import tarfile
 
@@ -17,6 +18,7 @@ pytestmark = [pytest.mark.live, pytest.mark.skipif(bool(missing()), reason=missi
 NEW, OLD = "580.95.05", "535.161.07"
 NODES = ("node1", "node2", "node3", "node4")
 MEBIBYTE = 1 << 20
+DEAD = ("no sign of life for 25 s", "Slurm says that the node failed")
 
 
 @pytest.fixture
@@ -110,7 +112,21 @@ def test_ask_while_nodes_fail(job, work):
         name: it["calls"][0]["out"] for name, it in said.items() if it.get("calls")
     }
     for name in ("node2", "node3"):
-        assert said[name]["error"] in ("no sign of life for 25 s", "Slurm says that the node failed")
+        assert said[name]["error"] in DEAD
+
+
+def test_long_request_while_a_node_is_silent(job):
+    """What Slurm holds back from all nodes for one that is gone reaches the others without it."""
+    request = {"home": str(job.home), "files": {"lock": "x" * 3 * MEBIBYTE}, "calls": []}
+    child = job.speak(request=request, seconds=60, until=str(job.work / "cut"))
+    told_by(child, "told everybody answered")
+    job.rig.cut_off("node3")
+    (job.work / "cut").touch()
+    done = job.finish(child)
+    assert 0 == done.code, done.err
+    said = done.json["said"]
+    assert [("", [])] * 3 == [(said[name]["error"], said[name]["calls"]) for name in ("node1", "node2", "node4")]
+    assert said["node3"]["error"] in DEAD
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["SIGINT", "SIGKILL"])
@@ -126,6 +142,30 @@ def test_interrupted(job, work, number):
         job.rig.wait("the step to end", lambda: not job.rig.steps())
     assert [] == job.rig.steps()
     assert 1 == job.rig.inside("pgrep", "--full", "^sleep 30.25").returncode
+
+
+def test_node_without_python(job):
+    """A node on which no Python starts is named with that; the others answer."""
+    names = ("python3", "python3.12", "python3.11", "python3.10", "/usr/bin/python3", "/usr/local/bin/python3")
+    found = (shutil.which(name, path=job.variables()["PATH"]) for name in names)
+    for place in {os.path.realpath(it) for it in found if it}:
+        job.rig.on("node4", "mount", "--bind", "/usr/bin/false", place)
+    done = job("cluster", "check", "--json")
+    errors = {it["name"]: it["error"] for it in done.json["data"]["nodes"]}
+    assert [None] * 3 == [errors[name] for name in NODES[:3]]
+    assert errors["node4"].startswith("no Python 3.8 or newer is on this node"), errors
+
+
+def test_job_that_a_dead_node_ended(job):
+    """Without --no-kill Slurm ends the job with the node: that is said, and how to take one that lives on."""
+    job.job = job.stand("--no-kill=off")
+    job.rig.kill_node("node3")
+    job.rig.wait_for("node3", "down")
+    done = job("cluster", "check", "--json", SLURM_JOB_NODELIST="node[1-4]")
+    (error,) = done.json["errors"]
+    assert 14 == done.code
+    assert error["message"] in (f"job {job.job} is NODE_FAIL", f"job {job.job} is COMPLETING")
+    assert "--no-kill" in error["hint"]
 
 
 def test_needs_an_allocation(tool):

@@ -55,14 +55,16 @@ class SlurmEngine:
         told: Callable[[str, str], None] | None = None,
     ) -> dict[str, Answer]:
         """Run the agent in a step with one task a node."""
-        step, lost = self._join([it.name for it in members])
-        answers: dict[str, Any] = {}
-        if step:
-            answers = step.ask("serve", seconds + _GRACE_SECONDS, told, request=dict(request))
-            lost |= step.why_not(answers)
-        given = {name: Answer(error=why) for name, why in lost.items()}
-        for name, it in answers.items():
-            given[name] = Answer(said=it["done"]) if "done" in it else Answer(error=it["failed"])
+        names = {it.name for it in members}
+        given: dict[str, Answer] = {}
+        while going := names - given.keys():
+            step, why = self._join(going)
+            if step:
+                answers = step.ask("serve", seconds + _GRACE_SECONDS, told, request=dict(request))
+                for name, it in answers.items():
+                    given[name] = Answer(said=it["done"]) if "done" in it else Answer(error=it["failed"])
+                why |= step.why_not(answers)
+            given |= {name: Answer(error=text) for name, text in why.items()}
         return given
 
     def send(

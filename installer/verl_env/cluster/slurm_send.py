@@ -54,7 +54,7 @@ class Sending:
         """Carry what the step's nodes lack, until all have all or one is lost: then the step is of no use to sbcast."""
         about = {"to": self.to, "size": self.size, "sha256": self.sha256}
         self._ask(step, "have", told, **about, chunk=CHUNK)
-        while step.names.isdisjoint(self.lost) and not step.names <= self.settled():
+        while step.whole and step.names.isdisjoint(self.lost) and not step.names <= self.settled():
             offset = min(self.have[name] for name in step.names)
             piece = f"{self.to}.{self.sha256[:12]}.piece"
             why = self._broadcast(step, offset, piece)

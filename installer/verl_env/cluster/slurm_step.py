@@ -71,6 +71,7 @@ class Step:
         self._exited: dict[str, tuple[str, float]] = {}
         self._told = False  # of the child; before that nothing on a node shows now and then that it is alive
         self._number = 0
+        self._got: set[str] = set()  # the nodes that the last question reached
         chosen = (f"--jobid={job}", f"--nodes={len(names)}", f"--nodelist={','.join(sorted(names))}")
         words = ["srun", *chosen, *_OPTIONS, "sh", "-c", _START, "sh", _BOOT]
         self._dialogue = process.Dialogue(words, env=slurm_environ(), merge=True)
@@ -105,22 +106,32 @@ class Step:
         def take(name: str, message: Mapping[str, Any]) -> None:
             if message.get("number") != self._number:
                 return
-            if "told" in message:
-                if told:
-                    told(name, message["told"])
-            else:
+            if "got" in message:
+                self._got.add(name)
+            elif "told" not in message:
                 answers[name] = message
+            elif told:
+                told(name, message["told"])
 
+        self._got = set()
         self._heard_at = dict.fromkeys(self.names, time.monotonic())
         self._dialogue.tell(json.dumps({"do": what, "number": self._number, **asked}))
-        for name in self._listen(lambda: self.names - answers.keys() - self.lost.keys(), seconds, take):
+        for name in self._listen(lambda: self.names - answers.keys() - self._beyond(), seconds, take):
             self._lose(name, f"no answer within {seconds:.0f} s")
         return answers
 
     def why_not(self, answers: Collection[str]) -> dict[str, str]:
-        """Return why nodes that are not among the answers gave none."""
+        """Return why nodes that are not among the answers gave none; those that can be asked again are left out."""
         ended = " ".join(["Slurm's step ended", *self.said])
-        return {name: self.lost.get(name, ended) for name in self.names - set(answers)}
+        again = self._beyond() - self.lost.keys()
+        return {name: self.lost.get(name, ended) for name in self.names - set(answers) - again}
+
+    def _beyond(self) -> set[str]:
+        """Return the nodes of which nothing will come: the lost, and with them those that the question did not reach.
+
+        What srun holds for a dead node it holds back from all others, too, once that is about 1 MB.
+        """
+        return self.lost.keys() | (self.names - self._got if self.lost else set())
 
     def close(self) -> None:
         """End what runs on the nodes, and the step."""

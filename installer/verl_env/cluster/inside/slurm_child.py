@@ -136,6 +136,7 @@ def main(source: str) -> None:
         asked = json.loads(line)
         if asked["do"] == "leave":
             break
+        say(number=asked["number"], got=True)
         work.join()
         work = threading.Thread(target=_do, args=(agent, asked), daemon=True)
         work.start()
