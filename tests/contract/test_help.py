@@ -8,7 +8,9 @@ import pytest
 
 from verl_env import __version__
 from verl_env.cli import COMMANDS, parser_of
-from verl_env.commands.matrix import ACTIONS
+from verl_env.commands import cluster, matrix
+
+ACTIONS = {"matrix": matrix.ACTIONS, "cluster": cluster.ACTIONS}
 
 
 def test_help_names_every_command(tool):
@@ -21,7 +23,7 @@ def test_help_names_every_command(tool):
 
 
 @pytest.mark.parametrize(
-    "words", [*([name] for name in COMMANDS), *(["matrix", name] for name in ACTIONS)], ids=" ".join
+    "words", [*([name] for name in COMMANDS), *([it, name] for it in ACTIONS for name in ACTIONS[it])], ids=" ".join
 )
 def test_help_of_a_command(tool, words):
     """Usage, and each of its own options."""

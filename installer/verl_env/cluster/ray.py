@@ -36,7 +36,13 @@ class RayEngine:
         self.python = ray_python(python)
         words: list[str | Path] = [self.python, "-I", "-B", _DRIVER, self.address, agent_child.__file__]
         environ = process.clean_environ({"RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"})
-        self._dialogue = process.Dialogue(words, env=environ)
+        try:
+            self._dialogue = process.Dialogue(words, env=environ)
+        except OSError as err:
+            raise EngineError(
+                f"`{self.python}` cannot be started: {err.strerror or err}",
+                hint="name a Python that has the cluster's Ray: --ray-python PYTHON",
+            ) from err
         try:
             self.version = str(self._hear("joined", seconds=_JOIN_SECONDS))
         except BaseException:
