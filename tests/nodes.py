@@ -194,6 +194,11 @@ class Nodes:
                 if err.errno != errno.ENOSPC:
                     raise
 
+    def wipe(self, name) -> None:
+        """Leave nothing on a node's disk."""
+        for path in self.disk(name).iterdir():
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
     def empty_disk(self, name) -> None:
         """Take away what filled it."""
         (self.disk(name) / "filler").unlink()
