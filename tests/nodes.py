@@ -17,8 +17,8 @@ from pathlib import Path
 
 NETWORK = "10.77.0"
 SWITCH = f"{NETWORK}.254"  # where programs beside the nodes are reached
-# The first process of a namespace: it takes in orphans, lets them go, and ends with its stdin.
-FIRST = 'trap "" CHLD; echo; exec cat'
+# The first process of a namespace: it takes in orphans, leaves none of them dead and unburied, and ends with its stdin.
+FIRST = "echo; exec env --ignore-signal=CHLD cat"
 _DISK_BYTES = 600_000_000
 _SHM_BYTES = 300_000_000
 
@@ -193,6 +193,11 @@ class Nodes:
             except OSError as err:
                 if err.errno != errno.ENOSPC:
                     raise
+
+    def wipe(self, name) -> None:
+        """Leave nothing on a node's disk."""
+        for path in self.disk(name).iterdir():
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
     def empty_disk(self, name) -> None:
         """Take away what filled it."""

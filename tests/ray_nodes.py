@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -112,12 +113,17 @@ class RayNodes(Nodes):
         out, err = child.communicate()
         return Done(child.returncode, out, err)
 
-    def serve(self, source) -> subprocess.Popen:
+    @contextlib.contextmanager
+    def serving(self, source):
         """Serve a folder or a bundle as the index that the nodes reach; what it counts is at /count."""
         words = [*self.site.words("net"), sys.executable, INDEX, source, "0", SWITCH]
-        child = subprocess.Popen([str(it) for it in words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-        self.index = child.stdout.readline().strip()
-        return child
+        words = [str(it) for it in words]
+        with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as child:
+            self.index = child.stdout.readline().strip()
+            try:
+                yield
+            finally:
+                child.terminate()
 
     def counted(self) -> dict[str, dict[str, int]]:
         """Return requests and bytes by file, as the index counted them."""
