@@ -43,6 +43,8 @@ class Bench:
         self.bundle, self.lock = work / f"{row}.tar", work / "pylock.toml"
         self.requirements = work / "requirements.txt"
         self.environ = {name: it for name, it in os.environ.items() if not name.startswith(AMBIENT)}
+        beside = os.path.dirname(sys.executable)  # where verl-env's own uv is
+        self.environ["PATH"] = os.pathsep.join([beside, self.environ["PATH"]])
         self.environ |= {"PYTHONPATH": str(HERE.parent / "installer"), "UV_NO_CONFIG": "1"}
         self.tool = f"{shlex.quote(sys.executable)} -m verl_env"
         self.url = ""
