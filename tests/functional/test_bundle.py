@@ -160,6 +160,27 @@ def test_killed_and_gone_on(maker, target):
     assert whole == (target.work / "b.tar").read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        pytest.param((), "b.tar", id="one file"),
+        pytest.param((), "b.tar.zst", id="framed as zstd"),
+        pytest.param(("--split", "1M"), "b.tar", id="in pieces"),
+    ],
+)
+def test_what_both_need_is_fetched_once(maker, target, store, words, name):
+    """A package that verl-env needs and the row has lies in both places, and was asked for once."""
+    shared = next(store.glob("Pygments*"))
+    named = [next(store.glob(it)) for it in ("torch*", "verl-*", "tiny_sub*")]
+    maker.site.add_row("tiny", [*named, shared])
+    said = made(maker, target, *words, name=name)
+    last = max(number for number, path in enumerate(maker.index.asked) if path.startswith("/simple/"))
+    assert 1 == maker.index.asked[last:].count(f"/files/{shared.name}")
+    first = target.work / said["files"][0]
+    done = target("install", "--bundle", first, "--cpu")
+    assert 0 == done.code, done.err
+
+
 def test_finished_is_not_fetched_again(maker, target):
     """A bundle that is there already is left as it is."""
     made(maker, target)

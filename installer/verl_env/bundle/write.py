@@ -29,12 +29,16 @@ _PAUSE = 1.0  # seconds before the second try; doubled each time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """Where a member's bytes come from: memory, a file here, an older bundle's member, or a server."""
+    """Where a member's bytes come from: memory, a file here, an older bundle's member, a server, or its twin.
+
+    The twin is an earlier member of the same bundle with the same bytes: verl-env and a row need some packages both.
+    """
 
     data: bytes | None = None
     path: Path | None = None
     url: str = ""
     older: tuple[Bundle, str] | None = None
+    twin: tuple[Unfinished, Placed] | None = None
 
     def blocks(self, door: Door, start: int) -> Iterator[bytes]:
         """Yield the bytes from `start` on; raises FetchError or OSError."""
@@ -42,6 +46,10 @@ class Content:
             yield self.data[start:]
         elif self.older is not None:
             yield from self.older[0].stream(self.older[1], start)
+        elif self.twin is not None:
+            there, it = self.twin
+            for at in range(start, it.member.size, _BLOCK):
+                yield there.read_at(it.start + at, min(_BLOCK, it.member.size - at))
         elif self.path is not None:
             with self.path.open("rb") as stream:
                 stream.seek(start)
@@ -63,9 +71,13 @@ def write_bundle(
         _keep_what_is_right(there, members, listed)
         whole = total_bytes(listed, manifest)
         tell = _teller(whole)
+        written: dict[tuple[str, int], Placed] = {}
         for it in members:
+            twin = written.setdefault((it.member.sha256, it.member.size), it)
             if it.end > there.size:
                 content = Content(data=listed) if it is members[0] else contents.get(it.member.path, Content(data=b""))
+                if content.url and twin is not it:
+                    content = Content(twin=(there, twin))
                 _write_member(there, it, content, door, tell)
         there.append(bytes(max(0, whole - there.size)))
         return there.finish()
