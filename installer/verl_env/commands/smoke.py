@@ -34,10 +34,9 @@ def run(args: argparse.Namespace) -> Result:
     if args.only:
         proof = prove_only(subject, tuple(args.only), seconds=args.time_limit)
     else:
-        node = _described(args)
-        proof = prove(subject, args.level, seconds=args.time_limit, node=node)
-        if node is None:
-            keep_proof(folder, receipt, proof)
+        proof = prove(subject, args.level, seconds=args.time_limit, node=_described(args))
+    if not is_described(args):
+        keep_proof(folder, receipt, proof)
     data = {"environment": folder.name, "asked": args.level} | proof_data(proof)
     return Result(data=data, text="\n".join(proof_lines(folder.name, proof)))
 

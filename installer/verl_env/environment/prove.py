@@ -175,10 +175,8 @@ def subject_of(folder: Path, receipt: Receipt) -> Subject:
 
 def keep_proof(folder: Path, receipt: Receipt, proof: Proof) -> None:
     """Write what was shown into the receipt; an environment that cannot be written stays as it is, aloud."""
-    if proof.level is None:
-        return
     proved = Proved(
-        level=proof.level,
+        level=proof.level or "files",
         device=proof.device or NO_DEVICE,
         host=platform.node(),
         when=now(),

@@ -35,7 +35,10 @@ class Shown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proved:
-    """What `smoke` showed later, and where: the `level` reached, on which `device` of which `host`, and when (UTC)."""
+    """What `smoke` showed later, and where: the `level` reached, on which `device` of which `host`, and when (UTC).
+
+    Single checks (`smoke --only`) reach no level above `files`.
+    """
 
     level: str
     device: str
@@ -107,9 +110,21 @@ def write_receipt(folder: Path, receipt: Receipt) -> None:
 
 
 def with_proof(receipt: Receipt, proved: Proved) -> Receipt:
-    """Add what was shown; it takes the place of what was shown earlier in the same place."""
+    """Add what was shown to what was shown earlier in the same place: the files are the same."""
     place = (proved.host, proved.device)
-    return replace(receipt, later=(*(it for it in receipt.later if (it.host, it.device) != place), proved))
+    others = tuple(it for it in receipt.later if (it.host, it.device) != place)
+    for before in receipt.later:
+        if (before.host, before.device) == place:
+            proved = _joined(before, proved)
+    return replace(receipt, later=(*others, proved))
+
+
+def _joined(before: Proved, proved: Proved) -> Proved:
+    """Return both: the higher level, and of each check what it said last."""
+    again = {(it.level, it.name) for it in proved.shown}
+    kept = tuple(it for it in before.shown if (it.level, it.name) not in again)
+    level = max(before.level, proved.level, key=LEVELS.index)
+    return replace(proved, level=level, shown=(*kept, *proved.shown))
 
 
 def now() -> str:
