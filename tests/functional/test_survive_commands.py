@@ -205,6 +205,24 @@ def test_prune_removes_what_was_left_unfinished(three):
     assert {names[1], names[2], ".hidden"} == {it.name for it in there.iterdir()}
 
 
+def test_prune_removes_what_a_cluster_left_a_day_ago(three):
+    """Folders of killed agents, marks of nodes and archives of verl-env go when they are old, and only then."""
+    tool, _ = three
+    sent = tool.data / "self" / "cluster"
+    old_mark, old_zip, old_work = sent / "seen-1", sent / "1.zip", tool.data / ".cluster-1"
+    new_mark, new_zip, new_work = sent / "seen-2", sent / "2.zip", tool.data / ".cluster-2"
+    for folder in (old_mark, new_mark, old_work, new_work):
+        folder.mkdir(parents=True)
+        (folder / "node").touch()
+    for file in (old_zip, new_zip):
+        file.touch()
+    for old in (old_mark, old_zip, old_work):
+        os.utime(old, (0, 0))
+    assert 0 == tool("prune").code
+    assert [False] * 3 == [it.exists() for it in (old_mark, old_zip, old_work)]
+    assert [True] * 3 == [it.exists() for it in (new_mark, new_zip, new_work)]
+
+
 def test_verify_says_all_is_well(three):
     """Nothing changed: exit 0, also with every hash."""
     tool, _ = three

@@ -51,10 +51,11 @@ def sweep(home: Path, environments: Path) -> None:
         with contextlib.suppress(OSError):
             if path.lstat().st_mtime < old:
                 path.unlink()
-    for work in home.glob(".cluster-*"):  # of an agent that was killed
+    # Folders of agents that were killed; marks and archives of verl-env that `cluster` left (the next sends its own).
+    for path in (*home.glob(".cluster-*"), *(home / "self" / "cluster").glob("*")):
         with contextlib.suppress(OSError):
-            if work.lstat().st_mtime < old:
-                remove_tree(work)
+            if path.lstat().st_mtime < old:
+                remove_tree(path) if stat.S_ISDIR(path.lstat().st_mode) else path.unlink()
 
 
 def drop_bundles(home: Path, environments: Path) -> int:
