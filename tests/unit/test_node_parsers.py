@@ -193,7 +193,7 @@ MOUNTS = """\
     ("path", "expected"),
     [
         ("/", "ext4"),
-        ("/root/.cache", "ext4"),
+        ("/srv/.cache", "ext4"),
         ("/home", "nfs4"),
         ("/home/me", "nfs4"),
         ("/home/me/local disk/x", "xfs"),

@@ -143,6 +143,7 @@ def _tool(home: Path, digest: str) -> Path:
     archive = Path(tool_path(str(home), digest))
     folder = archive.with_suffix("")
     if folder.is_dir():
+        os.utime(folder)  # in use: `prune` removes what nobody has used for a day
         return folder
     if hashlib.sha256(archive.read_bytes()).hexdigest() != digest:
         raise AgentError(f"`{archive}` arrived damaged")
