@@ -47,6 +47,7 @@ class Bench:
         self.environ["PATH"] = os.pathsep.join([beside, self.environ["PATH"]])
         self.environ |= {"PYTHONPATH": str(HERE.parent / "installer"), "UV_NO_CONFIG": "1"}
         self.tool = f"{shlex.quote(sys.executable)} -m verl_env"
+        self.base = self.interpreter()
         self.url = ""
 
     def prepare(self) -> subprocess.Popen:
@@ -78,13 +79,26 @@ class Bench:
             f"{self.tool} install {self.lock} --level files --index {self.url} --home {self.home} {self.node()} {more}"
         )
 
+    def interpreter(self) -> str:
+        """Return the Python that verl-env takes: uv must take the same, and does not look where verl-env looks."""
+        words = [*shlex.split(self.tool), "detect", "--json"]
+        done = subprocess.run(words, check=True, env=self.environ, capture_output=True, text=True)
+        found = json.loads(done.stdout)["data"]["interpreters"]
+        fitting = [it["path"] for it in found if it["version"].startswith(self.python + ".")]
+        if not fitting:
+            sys.exit(f"no Python {self.python} here, of {len(found)} that were found")
+        return fitting[0]
+
+    def venv(self) -> str:
+        """Return the command that makes a virtual environment with plain uv."""
+        return f"{UV} venv -q --clear --python {shlex.quote(self.base)} {self.plain}/env"
+
     def uv_sync(self, *more: str, file: Path | None = None) -> str:
         """Return the commands that make a virtual environment and sync it with plain uv."""
-        made = f"{UV} venv -q --clear --python {self.python} {self.plain}/env"
         given = file or self.requirements
         hashed = "" if file else "--require-hashes"
         words = f"{UV} pip sync -q {given} {hashed} --python {self.plain}/env/bin/python --index-url {self.url}"
-        return f"{made} && {words} --cache-dir {self.plain}/cache {' '.join(more)}"
+        return f"{self.venv()} && {words} --cache-dir {self.plain}/cache {' '.join(more)}"
 
     def cases(self) -> list[Case]:
         """Return every comparison."""
@@ -118,7 +132,7 @@ class Bench:
             Case(
                 "pip",
                 {"pip, nothing cached": pip},
-                needs=f"{UV} venv -q --clear --python {self.python} {self.plain}/env",
+                needs=self.venv(),
             ),
             Case("again", {"verl-env, the lock that is installed": self.install()}, self.install(), promise="< 0.3 s"),
             Case(
